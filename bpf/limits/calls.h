@@ -231,17 +231,17 @@ int line_set(struct plimsoll_line_set *ctx)
  * than it. What was there is all that is found by the first look that began after that; of it, what nobody would end for may
  * come to be charged later, when it does not last any more.
  */
-static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
+__noinline int raise_line(__u32 account, __s64 more, __s64 less)
 {
-	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
-	__s64 usage = account_add(a, more), effective = a->effective_pages, there = a->there_pages;
-	__s64 raise = usage - effective, less = a->lasting_pages - ctx->lasting_pages;
+	struct plimsoll_account *a = account_at(account);
+	__s64 usage, effective, there, raise;
 
-	a->lasting_pages = ctx->lasting_pages;
-	if (a->above) {
-		add_above(a->above, ENDING, more);
-		add_above(a->above, LASTING, -less);
-	}
+	if (!a)
+		return 0;
+	usage = a->usage_pages;
+	effective = a->effective_pages;
+	there = a->there_pages;
+	raise = usage - effective;
 	if (!a->drawn_ns && more > less)
 		more = less;
 	if (raise > more)
@@ -250,20 +250,51 @@ static __always_inline void charge_shared(struct plimsoll_account *a, struct pli
 		raise = there;
 	if (raise > 0 && __sync_bool_compare_and_swap(&a->effective_pages, effective, effective + raise) &&
 	    there < ALL_PAGES)
-		there -= raise;
-	if (!ctx->begun_ns) {
-		a->there_pages = ALL_PAGES;
-		a->drawn_ns = bpf_ktime_get_ns();
-	} else if (!a->drawn_ns || ctx->begun_ns > a->drawn_ns) {
-		a->there_pages = there < ctx->lasting_pages ? there : ctx->lasting_pages;
-		a->drawn_ns = 0;
-	} else {
-		a->there_pages = there;
-	}
+		a->there_pages = there - raise;
 	if (usage > a->peak_pages)
 		raise_peak(a->index, usage);
 	need_exact(a);
 	becomes_far(a);
+	return 0;
+}
+
+__noinline int raise_above(__u64 above, __s64 more, __s64 less)
+{
+	struct plimsoll_account *a;
+	int i;
+
+	for_each_above (a, above, i)
+		raise_line(a->index, more, less);
+	return 0;
+}
+
+static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
+{
+	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
+	__s64 less = a->lasting_pages - ctx->lasting_pages;
+
+	a->lasting_pages = ctx->lasting_pages;
+	account_add(a, more);
+	raise_line(a->index, more, less);
+	if (a->above) {
+		add_above(a->above, ENDING, more);
+		add_above(a->above, LASTING, -less);
+		raise_above(a->above, more, less);
+	}
+}
+
+/* All that was there when its line was drawn may have been found: of a group, all its members'. */
+static __always_inline void was_looked_for(struct plimsoll_account *a, __u64 begun_ns)
+{
+	__s64 there = a->there_pages, lasting = a->lasting_pages;
+
+	if (!begun_ns) {
+		a->there_pages = ALL_PAGES;
+		a->drawn_ns = bpf_ktime_get_ns();
+	} else if (!a->drawn_ns || begun_ns > a->drawn_ns) {
+		a->there_pages = there < lasting ? there : lasting;
+		a->drawn_ns = 0;
+	}
 }
 
 SEC("syscall")
@@ -272,13 +303,39 @@ int shared_set(struct plimsoll_shared_set *ctx)
 	struct plimsoll_account *a = account_at(ctx->account);
 
 	ctx->result = -ESRCH;
-	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, PLIMSOLL_OF_USER, ctx->id))
+	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, ctx->of, ctx->id))
 		return 0;
 	/* While what already runs is being entered there is no line to raise. */
 	if (a->effective_pages != PLIMSOLL_NO_LINE) {
-		charge_shared(a, ctx);
+		if (ctx->of == PLIMSOLL_OF_USER)
+			charge_shared(a, ctx);
+		was_looked_for(a, ctx->begun_ns);
 		ctx->result = 0;
 	}
+	let_account_go(a);
+	return 0;
+}
+
+/* What put_below() missed, or counted twice. */
+SEC("syscall")
+int correct(struct plimsoll_correction *ctx)
+{
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	ctx->result = -ESRCH;
+	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, PLIMSOLL_OF_GROUP, ctx->id))
+		return 0;
+	add_one(a, DYING, ctx->dying_pages);
+	add_one(a, PROCESSES, ctx->processes);
+	add_one(a, COPYABLE, ctx->copyable_pages);
+	add_one(a, RESERVED, ctx->reserved_pages);
+	add_one(a, ENDING, ctx->ending_pages);
+	add_one(a, LASTING, ctx->lasting_pages);
+	add_one(a, USAGE, ctx->usage_pages);
+	search_anew(a);
+	need_exact(a);
+	becomes_far(a);
+	ctx->result = 0;
 	let_account_go(a);
 	return 0;
 }

@@ -22,6 +22,7 @@ static __always_inline void fill_account(struct plimsoll_record *r, struct plims
 {
 	r->signal = a->signal;
 	r->id = a->id;
+	r->uid = a->id;
 	r->of = a->of;
 	r->account = a->index;
 	r->usage_pages = usage;
@@ -35,6 +36,7 @@ static __always_inline void fill_space(struct plimsoll_record *r, struct plimsol
 	r->mm = mm;
 	r->mm_pages = pages_of(e);
 	r->tgid = e->tgid;
+	r->uid = e->uid;
 	r->start_ns = e->start_ns;
 	r->weight = weight_of(e);
 }

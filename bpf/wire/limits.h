@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 14
+#define PLIMSOLL_SCHEMA 15
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -252,6 +252,8 @@ struct plimsoll_record {
 	__s32 signal_error; /* 0, or a negative errno */
 	__u32 args_bytes;   /* how much of args is filled */
 	__u32 weight;       /* of this address space */
+	__u32 uid;          /* real, of its process; where there is none, as id */
+	__u32 pad;
 	__u8 comm[PLIMSOLL_COMM_BYTES];
 	__u8 args[PLIMSOLL_ARGS_BYTES];
 };
@@ -376,7 +378,8 @@ struct plimsoll_copies {
 };
 
 /*
- * The shared memory that an account's user owns, as user space found it. -ESRCH: the account is another user's by now.
+ * The shared memory that an account's user owns, as user space found it; of a group, that all its members' was charged.
+ * -ESRCH: the account is another's by now.
  */
 struct plimsoll_shared_set {
 	__s64 ending_pages;
@@ -384,6 +387,21 @@ struct plimsoll_shared_set {
 	__u64 begun_ns; /* when it began to be looked for; 0: it is not charged any more */
 	__u32 account;
 	__u32 id; /* whose it was */
+	__u32 of;
+	__s32 result;
+};
+
+/* What a group's counts are to be more by, as user space found them beside its members'. -ESRCH: as above. */
+struct plimsoll_correction {
+	__s64 usage_pages;
+	__s64 dying_pages;
+	__s64 processes;
+	__s64 copyable_pages;
+	__s64 reserved_pages;
+	__s64 ending_pages;
+	__s64 lasting_pages;
+	__u32 account;
+	__u32 id;
 	__s32 result;
 	__u32 pad;
 };
@@ -492,7 +510,7 @@ struct plimsoll_sweep {
 
 _Static_assert(sizeof(struct plimsoll_mm) == 224, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 320, "plimsoll_account");
-_Static_assert(sizeof(struct plimsoll_record) == 272, "plimsoll_record");
+_Static_assert(sizeof(struct plimsoll_record) == 280, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 64, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 

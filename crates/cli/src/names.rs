@@ -21,20 +21,27 @@ pub(crate) fn resolve(text: &str) -> Result<Who, Failure> {
     who.supported().map_err(Failure::usage)?;
     match who {
         Who::User(name) => resolve_user(&name),
-        Who::Group(name) => resolve_group(&name),
-        Who::Uid(_) | Who::Gid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => Ok(who),
+        Who::Members(name) => resolve_group(&name).map(Who::MembersOf),
+        Who::Group(name) => resolve_group(&name).map(Who::Gid),
+        Who::Uid(_)
+        | Who::MembersOf(_)
+        | Who::Gid(_)
+        | Who::Default
+        | Who::Job(_)
+        | Who::Cgroup(_)
+        | Who::System => Ok(who),
     }
 }
 
-fn resolve_group(name: &str) -> Result<Who, Failure> {
+fn resolve_group(name: &str) -> Result<Gid, Failure> {
     match Group::from_name(name) {
-        Ok(Some(group)) => Ok(Who::Gid(Gid(group.gid.as_raw()))),
+        Ok(Some(group)) => Ok(Gid(group.gid.as_raw())),
         Ok(None) => Err(Failure::usage(format_args!(
-            "there is no group '{}'; see 'getent group', or give a gid as @GID",
+            "there is no group '{}'; see 'getent group', or give a gid in its place",
             human::escaped(name)
         ))),
         Err(error) => Err(Failure::failed(format_args!(
-            "cannot look up group '{}': {}; give a gid as @GID",
+            "cannot look up group '{}': {}; give a gid in its place",
             human::escaped(name),
             error.desc()
         ))),
@@ -79,7 +86,7 @@ impl Names {
     /// The name of the group that a line is for; `None` also where it is for no group.
     pub(crate) fn of_group(&mut self, target: &Target) -> Option<String> {
         match target {
-            Target::Group(gid) => self.of_gid(*gid),
+            Target::Members(gid) | Target::Group(gid) => self.of_gid(*gid),
             Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         }
     }
@@ -108,9 +115,13 @@ impl Names {
         status
     }
 
-    /// The name of an account; `None` also where it is no user's.
+    /// The name of an account; `None` also where it is neither a user's nor a group's.
     pub(crate) fn of(&mut self, account: &Account) -> Option<String> {
-        account.user().and_then(|uid| self.of_uid(uid))
+        match account {
+            Account::User(uid) => self.of_uid(*uid),
+            Account::Group(gid) => self.of_gid(*gid),
+            Account::Cgroup(_) | Account::System => None,
+        }
     }
 }
 

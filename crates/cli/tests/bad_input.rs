@@ -115,7 +115,7 @@ const STATES: [(&str, &str); 9] = [
     ),
     ("{\"version\": 1, \"lines\": [], \"more\": 1}", "more"),
     ("{\"version\": 0, \"lines\": []}", "version 0"),
-    ("{\"version\": 2, \"lines\": []}", "version 2"),
+    ("{\"version\": 3, \"lines\": []}", "version 3"),
     ("{\"version\": 9999999, \"lines\": \"something new\"}", "version 9999999"),
 ];
 

@@ -166,7 +166,7 @@ fn watch_lines(storm: Arc<Storm>, pins: Pins) -> JoinHandle<()> {
                 (maps, opened) = (open(&pins), which(&pins));
             }
             for (crossing, most) in CROSSINGS.iter().zip(&storm.excess_pages) {
-                let account = maps.as_mut().and_then(|maps| maps.account(Uid(crossing.user)).unwrap());
+                let account = maps.as_mut().and_then(|maps| maps.account(Uid(crossing.user).into()).unwrap());
                 // Not drawn yet in maps that are to take the place of others.
                 let Some(account) = account.filter(|account| account.effective.is_some()) else {
                     continue;

@@ -122,7 +122,8 @@ impl Watcher {
         let thread = thread::spawn(move || {
             let mut most = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let effective = maps.account(Uid(ALICE)).unwrap().and_then(|account| account.effective);
+                let effective =
+                    maps.account(Uid(ALICE).into()).unwrap().and_then(|account| account.effective);
                 most = most.max(effective.map_or(u64::MAX, |pages| pages.0 * page_bytes));
                 thread::sleep(Duration::from_micros(50));
             }

@@ -101,11 +101,11 @@ fn each_member_has_the_groups_line_alone_and_before_they_run_anything() {
         let told = place.fixture.ok(&["limit", "set", "@plim-crew", "32M"]);
         assert_eq!(
             told,
-            "group:60125 (plim-crew): hard 32.0 MiB, soft 28.8 MiB, action kill; for each of 2 members without a line \
+            "@60125 (plim-crew): hard 32.0 MiB, soft 28.8 MiB, action kill; for each of 2 members without a line \
              of their own.\n"
         );
         for user in [ANN, BEN] {
-            assert_eq!(place.line(user), line(32, "group:60125"));
+            assert_eq!(place.line(user), line(32, "@60125"));
             assert_eq!(place.fixture.account(user).unwrap()["processes"], 0);
         }
         assert_eq!((place.line(CAT), place.line(DAN)), (None, None));
@@ -119,7 +119,7 @@ fn each_member_has_the_groups_line_alone_and_before_they_run_anything() {
         let _free = place.fixture.workload(DAN, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         // The primary group counts too.
         place.fixture.ok(&["limit", "set", "@plim-deck", "40M"]);
-        assert_eq!(place.line(CAT), line(40, "group:60126"));
+        assert_eq!(place.line(CAT), line(40, "@60126"));
         place.assert_held(CAT);
     });
 }
@@ -133,13 +133,13 @@ fn a_users_line_comes_before_the_groups_and_the_groups_before_default() {
         let mut here = place.fixture.workload(ANN, "chill", &["--mebibytes=4"]).ready();
         assert_eq!(place.line(ANN), line(80, "default"));
         place.fixture.ok(&["limit", "set", "@plim-crew", "48M"]);
-        assert_eq!(place.line(ANN), line(48, "group:60125"));
+        assert_eq!(place.line(ANN), line(48, "@60125"));
         place.fixture.limit(ANN, "64M", &[]);
-        assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "user:60120"), line(48, "group:60125")));
+        assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "user:60120"), line(48, "@60125")));
         let usage = place.fixture.usage_pages(ANN);
         assert!(usage > 1024, "{usage}");
         place.fixture.ok(&["limit", "clear", &ANN.to_string()]);
-        assert_eq!(place.line(ANN), line(48, "group:60125"));
+        assert_eq!(place.line(ANN), line(48, "@60125"));
         place.assert_held(ANN);
         place.fixture.ok(&["limit", "clear", "@plim-crew"]);
         wait_for("Ann is under default again", || place.line(ANN) == line(80, "default") && here.runs());
@@ -153,15 +153,15 @@ fn of_two_groups_the_more_generous_line_counts() {
     in_a_place("", |place| {
         place.fixture.ok(&["limit", "set", "@plim-crew", "32M"]);
         place.fixture.ok(&["limit", "set", "@plim-deck", "48M"]);
-        assert_eq!(place.line(BEN), line(48, "group:60126"));
+        assert_eq!(place.line(BEN), line(48, "@60126"));
         place.assert_held(BEN);
         place.fixture.ok(&["limit", "set", "@60125", "64M", "--action", "term"]);
-        assert_eq!(place.line(BEN), line(64, "group:60125"));
+        assert_eq!(place.line(BEN), line(64, "@60125"));
         place.fixture.ok(&["limit", "clear", "@plim-crew"]);
-        assert_eq!((place.line(BEN), place.line(ANN)), (line(48, "group:60126"), None));
+        assert_eq!((place.line(BEN), place.line(ANN)), (line(48, "@60126"), None));
         let shown = place.fixture.json(&["limit", "show", "@plim-deck"]);
         let accounts: Vec<&Value> = shown.as_array().unwrap().iter().map(|entry| &entry["account"]).collect();
-        assert_eq!(accounts, ["user:60121", "user:60122", "group:60126"], "{shown}");
+        assert_eq!(accounts, ["user:60121", "user:60122", "@60126"], "{shown}");
         assert_has(&shown[2], &json!({"members": 2, "doubt": null}));
     });
 }
@@ -172,20 +172,15 @@ fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
         place.fixture.ok(&["limit", "set", "@plim-crew", "32M"]);
         let mut here = place.fixture.workload(ANN, "chill", &["--mebibytes=8"]).ready();
         place.groups("plim-crew:x:60125:plim-ben,plim-dan\nplim-deck:x:60126:\n");
-        assert_eq!(place.line(ANN), line(32, "group:60125"), "nothing was read again yet");
+        assert_eq!(place.line(ANN), line(32, "@60125"), "nothing was read again yet");
         place.fixture.reload();
-        assert_eq!(
-            (place.line(ANN), place.line(DAN)),
-            (None, line(32, "group:60125")),
-            "{}",
-            place.fixture.log()
-        );
+        assert_eq!((place.line(ANN), place.line(DAN)), (None, line(32, "@60125")), "{}", place.fixture.log());
         let mut free = place.fixture.workload(ANN, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         place.assert_held(DAN);
         // A line drawn for anybody is reason enough to look whether the lists changed.
         place.groups(GROUPS);
         place.fixture.limit(CAT, "64M", &[]);
-        assert_eq!((place.line(ANN), place.line(DAN)), (line(32, "group:60125"), None));
+        assert_eq!((place.line(ANN), place.line(DAN)), (line(32, "@60125"), None));
         // What Ann has by now is more than that: it kills nothing.
         assert!(here.runs() && free.runs());
     });
@@ -209,7 +204,7 @@ fn whoever_was_a_member_keeps_the_line_when_the_group_is_not_to_be_found() {
         });
         assert!(told.ends_with("2 members known before keep their line"), "{told}");
         for user in [ANN, BEN] {
-            assert_eq!(place.line(user), line(32, "group:60125"));
+            assert_eq!(place.line(user), line(32, "@60125"));
         }
         place.assert_held(ANN);
         assert!(
@@ -222,7 +217,7 @@ fn whoever_was_a_member_keeps_the_line_when_the_group_is_not_to_be_found() {
         assert!(groups[0]["doubt"].as_str().unwrap().contains("2 members"), "{groups}");
         place.groups("plim-crew:x:60125:plim-ann\n");
         place.fixture.reload();
-        assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "group:60125"), None));
+        assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "@60125"), None));
         assert_eq!(place.fixture.status()["groups"][0]["doubt"], Value::Null);
     });
 }
@@ -270,7 +265,7 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
         });
         wait_for("the child is gone", || !is_asking(place.fixture.daemon_pid()));
         place.unblock();
-        assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "group:60125"), line(64, "group:60125")));
+        assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "@60125"), line(64, "@60125")));
         assert!(place.fixture.status()["groups"][0]["doubt"].as_str().unwrap().contains("3 s"));
         place.fixture.reload();
         assert_eq!(place.fixture.status()["groups"][0]["doubt"], Value::Null);
@@ -283,10 +278,10 @@ fn the_configuration_draws_lines_for_groups_and_users_by_name() {
         [limits.users]\nplim-ann = { hard = \"48M\" }\n";
     in_a_place(CONFIG, |place| {
         assert_eq!(place.line(ANN), line(48, "user:60120"));
-        assert_eq!((place.line(BEN), place.line(CAT)), (line(40, "group:60126"), line(40, "group:60126")));
+        assert_eq!((place.line(BEN), place.line(CAT)), (line(40, "@60126"), line(40, "@60126")));
         assert_eq!(place.fixture.account(BEN).unwrap()["source"], "config");
         place.fixture.ok(&["limit", "set", "@plim-deck", "24M"]);
-        assert_eq!((place.line(BEN), place.line(CAT)), (line(32, "group:60125"), line(24, "group:60126")));
+        assert_eq!((place.line(BEN), place.line(CAT)), (line(32, "@60125"), line(24, "@60126")));
         assert_eq!(place.fixture.account(CAT).unwrap()["source"], "state");
         let (code, _, stderr) = place.fixture.run(&["limit", "clear", "@plim-crew"]);
         assert!(code == 1 && stderr.contains("the configuration still draws a line"), "{stderr}");
@@ -294,7 +289,7 @@ fn the_configuration_draws_lines_for_groups_and_users_by_name() {
         place.fixture.configure(bad);
         place.fixture.reload();
         assert!(place.fixture.log().contains("[limits.groups] names 'plim-nobodys', which is no group here"));
-        assert_eq!(place.line(BEN), line(32, "group:60125"));
+        assert_eq!(place.line(BEN), line(32, "@60125"));
     });
 }
 
@@ -317,11 +312,11 @@ fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is
         );
         place.unblock();
         place.fixture.reload();
-        assert_eq!(place.line(ANN), line(32, "group:60125"));
+        assert_eq!(place.line(ANN), line(32, "@60125"));
         place.fixture.end_daemon(Signal::TERM);
         place.groups("");
         place.fixture.launch();
-        assert_eq!(place.line(ANN), line(32, "group:60125"));
+        assert_eq!(place.line(ANN), line(32, "@60125"));
         let log = place.fixture.log();
         assert!(log.contains("'plim-crew' is not known now and keeps its number 60125 of before"), "{log}");
         place.assert_held(ANN);
@@ -334,7 +329,7 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
         place.groups("plim-crew:x:60125:plim-ann,plim-ben,plim-cat,plim-dan\n");
         let mut here = place.fixture.workload(DAN, "chill", &["--mebibytes=8"]).ready();
         place.fixture.ok(&["limit", "set", "@plim-crew", "32M"]);
-        assert_eq!((place.line(DAN), place.line(ANN)), (line(32, "group:60125"), line(32, "group:60125")));
+        assert_eq!((place.line(DAN), place.line(ANN)), (line(32, "@60125"), line(32, "@60125")));
         assert_eq!((place.line(BEN), place.line(CAT)), (None, None));
         let log = place.fixture.log();
         assert!(log.contains("2 members of groups have no line: all accounts are in use"), "{log}");
@@ -345,12 +340,12 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
         here.stop();
         let _here = place.fixture.workload(BEN, "chill", &["--mebibytes=8"]).ready();
         place.fixture.reload();
-        assert_eq!((place.line(BEN), place.line(DAN)), (line(32, "group:60125"), None));
+        assert_eq!((place.line(BEN), place.line(DAN)), (line(32, "@60125"), None));
         place.assert_held(BEN);
         // Whoever leaves makes room.
         place.groups("plim-crew:x:60125:plim-ann\n");
         place.fixture.reload();
-        assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "group:60125"), None));
+        assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "@60125"), None));
     });
 }
 
@@ -378,13 +373,13 @@ fn a_member_lowers_the_own_line_below_the_groups_and_touches_not_the_groups() {
         }
         assert_eq!(fixture.run_as(ANN, &["limit", "set", "60120", "48M", "--action", "term"]).0, 0);
         assert_eq!(fixture.run_as(ANN, &["limit", "clear", "60120"]).0, 0);
-        assert_eq!(place.line(ANN), line(48, "group:60125"));
+        assert_eq!(place.line(ANN), line(48, "@60125"));
         // The group's line is its members' to see, and nobody else's account with it.
         let (code, shown, stderr) = fixture.run_as(ANN, &["limit", "show", "@plim-crew", "--json"]);
         let shown: Value =
             serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{code} {error}: {stderr}"));
         let accounts: Vec<&Value> = shown.as_array().unwrap().iter().map(|entry| &entry["account"]).collect();
-        assert_eq!(accounts, ["user:60120", "group:60125"]);
+        assert_eq!(accounts, ["user:60120", "@60125"]);
         let (_, shown, _) = fixture.run_as(DAN, &["limit", "show", "--json"]);
         assert_eq!(shown.trim(), "[]");
         let (_, status, _) = fixture.run_as(DAN, &["status", "--json"]);

@@ -211,7 +211,7 @@ impl ControlService {
     /// What cgroups hold now, and the machine; the guard's own look may be a second old.
     fn measure(&self, views: &mut [AccountView]) {
         let mut gauge = None;
-        for view in views.iter_mut().filter(|view| view.account.user().is_none()) {
+        for view in views.iter_mut().filter(|view| view.account.counted().is_none()) {
             if gauge.is_none() {
                 gauge = ProcRoot::open(Path::new("/proc"))
                     .ok()
@@ -230,7 +230,9 @@ impl ControlService {
             }
             view.processes = match &view.account {
                 Account::System => gauge.count_all(),
-                Account::Cgroup(_) | Account::User(_) => gauge.processes(&view.account).map(|all| all.len()),
+                Account::Cgroup(_) | Account::User(_) | Account::Group(_) => {
+                    gauge.processes(&view.account).map(|all| all.len())
+                }
             }
             .and_then(|count| u64::try_from(count).ok())
             .unwrap_or(0);
@@ -397,7 +399,7 @@ impl Control for ControlService {
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let place = Self::place(peer, target.clone())?;
         self.pace(peer);
-        if let Target::Group(gid) = *target {
+        if let Target::Members(gid) | Target::Group(gid) = *target {
             return self.set_group_line(limit, gid, place);
         }
         self.look_up_if_changed()?;

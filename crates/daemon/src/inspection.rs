@@ -6,13 +6,13 @@ use crate::{
 };
 use plimsoll_api::accounts::{AccountProcesses, ProcessView};
 use plimsoll_policy::{
-    account::Account,
+    account::{Account, Counted},
     reading::Reading,
     units::{PageSize, Pages, Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::{
-    bpf::{BpfError, Limits, Measured, Pins, Selector},
+    bpf::{AccountFacts, BpfError, Limits, Measured, Pins, Selector},
     process::{ProcRoot, ProcessError},
 };
 use plimsoll_wire::task::TaskFacts;
@@ -41,8 +41,10 @@ type Charged = BTreeMap<u64, (Uid, Pages)>;
 /// Who is in an account.
 #[derive(Debug)]
 enum Members {
-    /// Whom it is charged for.
+    /// Whom a user is charged for.
     Charged(Charged),
+    /// Whom a group is charged for.
+    Shared(Charged),
     /// Who is in the cgroup.
     Listed(BTreeSet<Pid>),
     All,
@@ -56,6 +58,7 @@ impl Members {
         match self {
             // Whose account it is may see all of it, subordinate uids, too.
             Self::Charged(charged) => charged.get(&facts.mm).is_some_and(|(uid, _)| *uid == facts.uid),
+            Self::Shared(charged) => is_theirs && charged.contains_key(&facts.mm),
             Self::Listed(listed) => is_theirs && listed.contains(&facts.pid),
             Self::All => is_theirs,
         }
@@ -63,7 +66,7 @@ impl Members {
 
     fn charge(&self, facts: &TaskFacts) -> Option<Pages> {
         match self {
-            Self::Charged(charged) => charged.get(&facts.mm).map(|(_, pages)| *pages),
+            Self::Charged(charged) | Self::Shared(charged) => charged.get(&facts.mm).map(|(_, pages)| *pages),
             Self::Listed(_) | Self::All => None,
         }
     }
@@ -105,17 +108,18 @@ impl Inspection {
     }
 
     fn members(&self, accounts: &[Account]) -> Result<Vec<Members>, Refusal> {
-        let users: BTreeSet<Uid> = accounts.iter().filter_map(Account::user).collect();
-        let mut charged = if users.is_empty() {
-            BTreeMap::new()
-        } else {
-            self.charged(&users).map_err(|error| uncounted(&error))?
-        };
+        let counted = accounts.iter().filter_map(Account::counted).collect();
+        let mut charged = self.charged(&counted).map_err(|error| uncounted(&error))?;
         let proc = ProcRoot::open(Path::new("/proc"));
         let proc = proc.map_err(|error: ProcessError| Refusal::Internal(error.to_string()))?;
         let mut gauge = Gauge::new(proc, self.mapped);
         let members = accounts.iter().map(|account| match account {
-            Account::User(uid) => Ok(Members::Charged(charged.remove(uid).unwrap_or_default())),
+            Account::User(uid) => {
+                Ok(Members::Charged(charged.remove(&Counted::User(*uid)).unwrap_or_default()))
+            }
+            Account::Group(gid) => {
+                Ok(Members::Shared(charged.remove(&Counted::Group(*gid)).unwrap_or_default()))
+            }
             Account::Cgroup(path) => match gauge.processes(account) {
                 Some(listed) => Ok(Members::Listed(listed)),
                 None if matches!(gauge.usage(account), Reading::Absent) => {
@@ -128,12 +132,25 @@ impl Inspection {
         members.collect()
     }
 
-    /// Which address spaces are charged to each of these users.
-    fn charged(&self, users: &BTreeSet<Uid>) -> Result<BTreeMap<Uid, Charged>, BpfError> {
-        let mut charged = BTreeMap::<Uid, Charged>::new();
-        Limits::open(&Pins::new(&self.pin))?.address_spaces(|space| {
-            if !space.left && users.contains(&space.user) {
-                charged.entry(space.user).or_default().insert(space.mm, (space.uid, space.own));
+    /// Which address spaces are charged to each of these accounts.
+    fn charged(&self, wanted: &BTreeSet<Counted>) -> Result<BTreeMap<Counted, Charged>, BpfError> {
+        let mut charged = BTreeMap::<Counted, Charged>::new();
+        if wanted.is_empty() {
+            return Ok(charged);
+        }
+        let mut limits = Limits::open(&Pins::new(&self.pin))?;
+        let accounts = limits.accounts()?;
+        let groups: Vec<&AccountFacts> =
+            accounts.iter().filter(|one| one.whose.user().is_none() && wanted.contains(&one.whose)).collect();
+        let above = |number: u32| {
+            let leaf = accounts.iter().find(|one| one.index == number);
+            groups.iter().filter(move |group| leaf.is_some_and(|leaf| leaf.is_below(group.index)))
+        };
+        limits.address_spaces(|space| {
+            let user = Some(Counted::User(space.user)).filter(|user| wanted.contains(user));
+            let all = above(space.account).map(|group| group.whose).chain(user);
+            for whose in all.filter(|_| !space.left) {
+                charged.entry(whose).or_default().insert(space.mm, (space.uid, space.own));
             }
         })?;
         Ok(charged)

@@ -21,7 +21,7 @@ use crate::{
     config::{Listen, Metrics},
     offload::{Haste, Lane, Offload},
 };
-use account::Users;
+use account::Names;
 use nix::unistd::chown;
 use plimsoll_api::status::Status;
 use plimsoll_policy::units::Gid;
@@ -115,7 +115,7 @@ struct Source {
 /// The pages that were made last.
 #[derive(Debug, Default)]
 struct Made {
-    users: Users,
+    users: Names,
     /// Of the machine alone, and with users.
     pages: [Option<(Instant, Arc<str>)>; 2],
 }

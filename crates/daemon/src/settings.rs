@@ -107,12 +107,13 @@ fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
 /// What has to be found out for a configuration, and for the groups that have lines besides.
 pub(crate) fn wanted(config: &Config, gids: impl IntoIterator<Item = Gid>) -> Wanted {
     let mut wanted = Wanted { gids: gids.into_iter().collect(), ..Wanted::default() };
-    let named = config.limits.users.iter().chain(&config.limits.groups).map(|entry| &entry.who);
+    let limits = &config.limits;
+    let named = limits.users.iter().chain(&limits.groups).chain(&limits.budgets).map(|entry| &entry.who);
     for who in named.chain(&config.metrics.group) {
         match who {
             Who::User(name) => wanted.users.insert(name.clone()),
-            Who::Group(name) => wanted.groups.insert(name.clone()),
-            Who::Gid(gid) => wanted.gids.insert(*gid),
+            Who::Members(name) | Who::Group(name) => wanted.groups.insert(name.clone()),
+            Who::MembersOf(gid) | Who::Gid(gid) => wanted.gids.insert(*gid),
             Who::Uid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => false,
         };
     }
@@ -133,8 +134,8 @@ fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConf
 fn metrics_group(config: &Config, known: &Known, left_out: &mut Vec<String>) -> Result<Option<Gid>, String> {
     let Some(group) = &config.metrics.group else { return Ok(None) };
     let named = match group {
-        Who::Gid(gid) => return Ok(Some(*gid)),
-        Who::Group(name) => name,
+        Who::MembersOf(gid) | Who::Gid(gid) => return Ok(Some(*gid)),
+        Who::Members(name) | Who::Group(name) => name,
         Who::User(_) | Who::Uid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => {
             return Ok(None);
         }
@@ -183,7 +184,8 @@ fn lines(
         return Err(format!("[limits.cgroups] has more than {most} lines: draw some for a cgroup above"));
     }
     let mut seen = HashSet::new();
-    for entry in config.users.iter().chain(&config.groups).chain(&config.cgroups) {
+    let named = config.users.iter().chain(&config.groups).chain(&config.budgets);
+    for entry in named.chain(&config.cgroups) {
         allowed(&entry.who, &entry.line)?;
         let target = match target_of(entry, known)? {
             Ok(target) => target,
@@ -198,7 +200,8 @@ fn lines(
         if !seen.insert(target.clone()) {
             return Err(match target {
                 Target::User(uid) => format!("[limits.users] has two lines for uid {uid}: keep one"),
-                Target::Group(gid) => format!("[limits.groups] has two lines for gid {gid}: keep one"),
+                Target::Members(gid) => format!("[limits.groups] has two lines for gid {gid}: keep one"),
+                Target::Group(gid) => format!("[limits.budgets] has two lines for gid {gid}: keep one"),
                 Target::Default | Target::Cgroup(_) | Target::System => {
                     format!("the configuration has two lines for {target}: keep one")
                 }
@@ -213,18 +216,26 @@ fn lines(
 fn target_of(entry: &NamedLine, known: &Known) -> Result<Result<Target, String>, String> {
     match &entry.who {
         Who::Uid(uid) => Ok(Ok(Target::User(*uid))),
+        Who::MembersOf(gid) => Ok(Ok(Target::Members(*gid))),
         Who::Gid(gid) => Ok(Ok(Target::Group(*gid))),
         Who::Cgroup(path) => Ok(Ok(Target::Cgroup(path.clone()))),
         Who::User(name) => numbered(name, &known.users, Target::User).map_err(|name| {
             format!("[limits.users] names '{name}', who is no user here: correct the name or use the uid")
         }),
-        Who::Group(name) => numbered(name, &known.groups, Target::Group).map_err(|name| {
-            format!("[limits.groups] names '{name}', which is no group here: correct the name or use the gid")
-        }),
+        Who::Members(name) => {
+            numbered(name, &known.groups, Target::Members).map_err(|name| no_group("groups", &name))
+        }
+        Who::Group(name) => {
+            numbered(name, &known.groups, Target::Group).map_err(|name| no_group("budgets", &name))
+        }
         other @ (Who::Default | Who::Job(_) | Who::System) => {
             Err(format!("the configuration names '{other}', which is neither user nor group nor cgroup"))
         }
     }
+}
+
+fn no_group(table: &str, name: &str) -> String {
+    format!("[limits.{table}] names '{name}', which is no group here: correct the name or use the gid")
 }
 
 /// The target behind a name, or why it is not known; the error is a name that nobody has.

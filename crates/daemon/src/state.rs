@@ -20,9 +20,6 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// The version this build writes into these files, and the newest it reads.
-pub const STATE_VERSION: u64 = 1;
-
 /// The largest such file that is read or written: about 5,000 lines, of which users' own are less than half.
 pub const STATE_MAX_BYTES: u64 = 1 << 20;
 
@@ -31,13 +28,15 @@ pub const STATE_MAX_BYTES: u64 = 1 << 20;
 pub struct Kind {
     name: &'static str,
     key: &'static str,
+    /// The version this build writes into it, and the newest it reads.
+    version: u64,
 }
 
 /// Lines set with `plimsoll limit set`.
-pub const LINES: Kind = Kind { name: "limits.json", key: "lines" };
+pub const LINES: Kind = Kind { name: "limits.json", key: "lines", version: 2 };
 
 /// What `plimsoll protect set` set.
-pub const TUNABLES: Kind = Kind { name: "workingset.json", key: "tunables" };
+pub const TUNABLES: Kind = Kind { name: "workingset.json", key: "tunables", version: 1 };
 
 /// What is wrong with the state folder or a file in it. Each message is one line and says what to do.
 #[derive(Debug, Error)]
@@ -89,12 +88,14 @@ pub enum StateError {
         reason: String,
     },
     /// A newer Plimsoll wrote it.
-    #[error("{} has version {version}, this plimsoll reads up to {STATE_VERSION}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
+    #[error("{} has version {version}, this plimsoll reads up to {newest}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
     Future {
         /// Which file.
         path: PathBuf,
         /// The version it says it has.
         version: u64,
+        /// The newest that is read.
+        newest: u64,
     },
 }
 
@@ -224,7 +225,7 @@ impl StateFile {
 
 fn encode<T: Serialize>(kind: Kind, content: &T) -> Result<Vec<u8>, serde_json::Error> {
     let whole =
-        BTreeMap::from([("version", Value::from(STATE_VERSION)), (kind.key, serde_json::to_value(content)?)]);
+        BTreeMap::from([("version", Value::from(kind.version)), (kind.key, serde_json::to_value(content)?)]);
     serde_json::to_vec_pretty(&whole)
 }
 
@@ -273,19 +274,31 @@ fn decode<T: DeserializeOwned>(path: &Path, kind: Kind, bytes: &[u8]) -> Result<
     let damaged = |reason: String| StateError::Corrupt { path: path.to_path_buf(), reason };
     let corrupt = |error: serde_json::Error| damaged(error.to_string());
     let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
-    if version > STATE_VERSION {
-        return Err(StateError::Future { path: path.to_path_buf(), version });
+    if version > kind.version {
+        return Err(StateError::Future { path: path.to_path_buf(), version, newest: kind.version });
     }
     if version == 0 {
         return Err(damaged("version 0 was never written".to_owned()));
     }
     let mut whole: BTreeMap<String, Value> = serde_json::from_slice(bytes).map_err(corrupt)?;
     whole.remove("version");
-    let content = whole.remove(kind.key).ok_or_else(|| damaged(format!("'{}' is missing", kind.key)))?;
+    let mut content = whole.remove(kind.key).ok_or_else(|| damaged(format!("'{}' is missing", kind.key)))?;
+    if kind == LINES && version < 2 {
+        renew_lines(&mut content);
+    }
     if let Some(unknown) = whole.keys().next() {
         return Err(damaged(format!("'{}' is not known", human::escaped(unknown))));
     }
     serde_json::from_value(content).map_err(corrupt)
+}
+
+/// The first version called each member of a group what all of them together are now.
+fn renew_lines(lines: &mut Value) {
+    for target in lines.as_array_mut().into_iter().flatten().filter_map(|line| line.get_mut("target")) {
+        if let Some(gid) = target.as_str().and_then(|text| text.strip_prefix("group:")) {
+            *target = Value::from(format!("@{gid}"));
+        }
+    }
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StateError> {

@@ -72,7 +72,7 @@ impl BootFile {
         let Some(bytes) = self.read()? else { return Ok(None) };
         let content: Content<T> = serde_json::from_slice(&bytes).map_err(|error| self.corrupt(error))?;
         if content.version != VERSION {
-            return Err(StateError::Future { path: self.path(), version: content.version });
+            return Err(StateError::Future { path: self.path(), version: content.version, newest: VERSION });
         }
         Ok((content.boot_id == self.boot_id).then_some(content.kept))
     }

@@ -20,6 +20,8 @@ const PATH_BYTES_MAX: usize = 4095;
 pub enum Account {
     /// All processes of one user, by real uid.
     User(Uid),
+    /// All processes of all members of one group.
+    Group(Gid),
     /// All that is charged to one cgroup and to those below it.
     Cgroup(CgroupPath),
     /// All programs of the machine.
@@ -32,6 +34,16 @@ impl Account {
     pub const fn user(&self) -> Option<Uid> {
         match self {
             Self::User(uid) => Some(*uid),
+            Self::Group(_) | Self::Cgroup(_) | Self::System => None,
+        }
+    }
+
+    /// The same, where the programs count it, event by event.
+    #[must_use]
+    pub const fn counted(&self) -> Option<Counted> {
+        match self {
+            Self::User(uid) => Some(Counted::User(*uid)),
+            Self::Group(gid) => Some(Counted::Group(*gid)),
             Self::Cgroup(_) | Self::System => None,
         }
     }
@@ -40,6 +52,15 @@ impl Account {
 impl From<Uid> for Account {
     fn from(uid: Uid) -> Self {
         Self::User(uid)
+    }
+}
+
+impl From<Counted> for Account {
+    fn from(whose: Counted) -> Self {
+        match whose {
+            Counted::User(uid) => Self::User(uid),
+            Counted::Group(gid) => Self::Group(gid),
+        }
     }
 }
 
@@ -52,9 +73,33 @@ pub enum Counted {
     Group(Gid),
 }
 
+impl Counted {
+    /// Whose it is, where it is a user's.
+    #[must_use]
+    pub const fn user(self) -> Option<Uid> {
+        match self {
+            Self::User(uid) => Some(uid),
+            Self::Group(_) => None,
+        }
+    }
+}
+
+impl From<Gid> for Counted {
+    fn from(gid: Gid) -> Self {
+        Self::Group(gid)
+    }
+}
+
 impl From<Uid> for Counted {
     fn from(uid: Uid) -> Self {
         Self::User(uid)
+    }
+}
+
+impl fmt::Display for Counted {
+    /// As [`Account`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Account::from(*self).fmt(f)
     }
 }
 
@@ -62,6 +107,7 @@ impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "user:{uid}"),
+            Self::Group(gid) => write!(f, "group:{gid}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
             Self::System => f.write_str("system"),
         }
@@ -138,8 +184,9 @@ impl FromStr for Account {
             return Ok(Self::System);
         }
         let user = || text.strip_prefix("user:")?.parse().ok().map(|uid| Self::User(Uid(uid)));
+        let group = || text.strip_prefix("group:")?.parse().ok().map(|gid| Self::Group(Gid(gid)));
         let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
-        user().or_else(cgroup).ok_or_else(|| UnknownAccount(text.to_string()))
+        user().or_else(group).or_else(cgroup).ok_or_else(|| UnknownAccount(text.to_string()))
     }
 }
 

@@ -113,12 +113,14 @@ fn bounded(limit: &'static str, size: Size, mem_total: Bytes) -> Result<Bytes, L
     Ok(bytes)
 }
 
-/// What a line is drawn for. Its text is `user:1000`, `group:50`, `default`, `cgroup:/machine.slice` or `system`.
+/// What a line is drawn for. Its text is `user:1000`, `@50`, `group:50`, `default`, `cgroup:/machine.slice` or `system`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// Every user of the range without a line of their own and without one of a group.
     Default,
     /// Each member of one group, for themselves: it is not shared.
+    Members(Gid),
+    /// One group: all its members together, besides what each may have.
     Group(Gid),
     /// One user.
     User(Uid),
@@ -135,7 +137,7 @@ impl Target {
         match self {
             Self::Cgroup(path) => Some(Account::Cgroup(path.clone())),
             Self::System => Some(Account::System),
-            Self::User(_) | Self::Group(_) | Self::Default => None,
+            Self::User(_) | Self::Members(_) | Self::Group(_) | Self::Default => None,
         }
     }
 }
@@ -144,6 +146,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::Members(gid) => write!(f, "@{gid}"),
             Self::Group(gid) => write!(f, "group:{gid}"),
             Self::User(uid) => write!(f, "user:{uid}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
@@ -155,7 +158,7 @@ impl fmt::Display for Target {
 /// A text that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{}' is none of 'default', 'system', 'user:' and a uid, 'group:' and a gid, 'cgroup:' and a path",
+    "'{}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'cgroup:' and a path",
     crate::human::escaped(.0)
 )]
 pub struct UnknownTarget(pub String);
@@ -171,9 +174,10 @@ impl FromStr for Target {
         }
         let number = |digits: &str| digits.parse().ok().filter(|number| *number != u32::MAX);
         let user = text.strip_prefix("user:").and_then(number).map(|uid| Self::User(Uid(uid)));
+        let members = text.strip_prefix('@').and_then(number).map(|gid| Self::Members(Gid(gid)));
         let group = text.strip_prefix("group:").and_then(number).map(|gid| Self::Group(Gid(gid)));
         let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
-        user.or(group).or_else(cgroup).ok_or_else(|| UnknownTarget(text.to_string()))
+        user.or(members).or(group).or_else(cgroup).ok_or_else(|| UnknownTarget(text.to_string()))
     }
 }
 
@@ -196,7 +200,12 @@ impl Place {
         match target {
             _ if peer == Uid::ROOT => Some(Self::Administrator(target)),
             Target::User(uid) if uid == peer => Some(Self::Own(uid)),
-            Target::User(_) | Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
+            Target::User(_)
+            | Target::Members(_)
+            | Target::Group(_)
+            | Target::Default
+            | Target::Cgroup(_)
+            | Target::System => None,
         }
     }
 
@@ -280,6 +289,17 @@ pub struct Resolved {
     pub source: Source,
     /// Whose it is: the administrator's for this user or for everybody, or the user's own.
     pub set_as: Place,
+}
+
+/// What is more than any machine can have, for whoever is counted and has no line: 2^46 pages.
+pub const NO_LINE: Pages = Pages(1 << 46);
+
+impl Resolved {
+    /// Whether there is no line: the user is counted for the lines of groups, and has none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.hard == NO_LINE
+    }
 }
 
 mod book;

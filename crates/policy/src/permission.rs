@@ -136,6 +136,8 @@ pub fn may(
         Request::ReadGroup(gid) if book.is_member(peer, *gid) => Ok(()),
         Request::ReadGroup(gid) => Err(Refused::NotYourGroup(*gid)),
         Request::ReadAccount(Account::User(uid)) => own(peer, &Target::User(*uid)),
+        Request::ReadAccount(Account::Group(gid)) if book.is_member(peer, *gid) => Ok(()),
+        Request::ReadAccount(Account::Group(gid)) => Err(Refused::NotYourGroup(*gid)),
         Request::ReadAccount(Account::Cgroup(path)) => own(peer, &Target::Cgroup(path.clone())),
         Request::ClearLine { target } => own(peer, target),
         Request::SetLine { target, line, now: _ } => {
@@ -179,16 +181,17 @@ fn own(peer: Uid, target: &Target) -> Result<(), Refused> {
     match target {
         Target::User(uid) if *uid == peer => Ok(()),
         Target::User(_) => Err(Refused::NotYourAccount { target: target.clone() }),
-        Target::Group(_) => Err(Refused::GroupLine),
+        Target::Members(_) | Target::Group(_) => Err(Refused::GroupLine),
         Target::Default => Err(Refused::DefaultLine),
         Target::Cgroup(_) | Target::System => Err(Refused::Measured(target.clone())),
     }
 }
 
-/// Whether a list of accounts given to `peer` may hold this one.
+/// Whether a list of accounts given to `peer` may hold this one: also what a group uses that they are in.
 #[must_use]
-pub fn visible(account: &Account, peer: Uid) -> bool {
-    peer == Uid::ROOT || is_theirs(Some(account), peer)
+pub fn visible(account: &Account, peer: Uid, book: &LineBook) -> bool {
+    let is_member = || matches!(account, Account::Group(gid) if book.is_member(peer, *gid));
+    peer == Uid::ROOT || is_theirs(Some(account), peer) || is_member()
 }
 
 /// What concerns the machine is everybody's to read.
@@ -196,14 +199,14 @@ fn is_theirs(account: Option<&Account>, peer: Uid) -> bool {
     match account {
         None | Some(Account::System) => true,
         Some(Account::User(uid)) => *uid == peer,
-        Some(Account::Cgroup(_)) => false,
+        Some(Account::Group(_) | Account::Cgroup(_)) => false,
     }
 }
 
 /// Whether a list of groups' lines given to `peer` may hold this one.
 #[must_use]
 pub fn group_visible(group: &Target, peer: Uid, book: &LineBook) -> bool {
-    peer == Uid::ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, *gid))
+    peer == Uid::ROOT || matches!(group, Target::Members(gid) if book.is_member(peer, *gid))
 }
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their

@@ -1,5 +1,5 @@
-//! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `job:7`, `cgroup:/x`,
-//! `system`.
+//! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `group:staff`, `job:7`,
+//! `cgroup:/x`, `system`.
 //!
 //! Names are resolved by the client; the daemon is only ever given a uid, a gid or `default`.
 
@@ -24,8 +24,12 @@ pub enum Who {
     /// Every user without a line of their own.
     Default,
     /// Each member of a group, by the group's name.
-    Group(String),
+    Members(String),
     /// Each member of a group, by the group's number.
+    MembersOf(Gid),
+    /// All members of a group together, by its name.
+    Group(String),
+    /// All members of a group together, by its number.
     Gid(Gid),
     /// A job started by `plimsoll run`.
     Job(String),
@@ -51,13 +55,13 @@ pub enum WhoError {
     #[error(transparent)]
     Cgroup(#[from] CgroupPathError),
     /// Not a name that an account could have.
-    #[error("'{}' is no user name, uid, @group, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
+    #[error("'{}' is no user name, uid, @group, group:NAME, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
     Malformed(String),
 }
 
 /// A WHO that parses and is not served yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is not available in this version; give a user name, a uid, @group, cgroup:PATH, 'default' or 'system'", human::escaped(.who))]
+#[error("'{}' is not available in this version; give a user name, a uid, @group, group:NAME, cgroup:PATH, 'default' or 'system'", human::escaped(.who))]
 pub struct Unsupported {
     /// The WHO, as [`Who`] displays it.
     pub who: String,
@@ -72,6 +76,8 @@ impl Who {
         match self {
             Self::User(_)
             | Self::Uid(_)
+            | Self::Members(_)
+            | Self::MembersOf(_)
             | Self::Group(_)
             | Self::Gid(_)
             | Self::Default
@@ -100,9 +106,14 @@ impl FromStr for Who {
                 return uid(rest);
             }
             is_name(rest).then(|| Self::User(rest.to_string()))
-        } else if let Some(rest) = text.strip_prefix('@').or_else(|| text.strip_prefix("group:")) {
+        } else if let Some(rest) = text.strip_prefix('@') {
             if is_number(rest) {
-                return gid(rest);
+                return gid(rest).map(Self::MembersOf);
+            }
+            is_name(rest).then(|| Self::Members(rest.to_string()))
+        } else if let Some(rest) = text.strip_prefix("group:") {
+            if is_number(rest) {
+                return gid(rest).map(Self::Gid);
             }
             is_name(rest).then(|| Self::Group(rest.to_string()))
         } else if let Some(rest) = text.strip_prefix("job:") {
@@ -124,8 +135,10 @@ impl fmt::Display for Who {
             Self::User(name) => f.write_str(name),
             Self::Uid(uid) => uid.fmt(f),
             Self::Default => f.write_str("default"),
-            Self::Group(name) => write!(f, "@{name}"),
-            Self::Gid(gid) => write!(f, "@{gid}"),
+            Self::Members(name) => write!(f, "@{name}"),
+            Self::MembersOf(gid) => write!(f, "@{gid}"),
+            Self::Group(name) => write!(f, "group:{name}"),
+            Self::Gid(gid) => write!(f, "group:{gid}"),
             Self::Job(id) => write!(f, "job:{id}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
             Self::System => f.write_str("system"),
@@ -141,8 +154,8 @@ fn uid(text: &str) -> Result<Who, WhoError> {
     number(text).map(|number| Who::Uid(Uid(number))).ok_or_else(|| WhoError::UidRange(text.to_string()))
 }
 
-fn gid(text: &str) -> Result<Who, WhoError> {
-    number(text).map(|number| Who::Gid(Gid(number))).ok_or_else(|| WhoError::GidRange(text.to_string()))
+fn gid(text: &str) -> Result<Gid, WhoError> {
+    number(text).map(Gid).ok_or_else(|| WhoError::GidRange(text.to_string()))
 }
 
 /// The kernel uses 4294967295 for 'none'.

@@ -209,6 +209,8 @@ fn whose(account: &Account, name: Option<&str>) -> String {
     match (account, name) {
         (Account::User(uid), Some(name)) => format!("User {} (uid {uid})", escaped(name)),
         (Account::User(uid), None) => format!("User {uid}"),
+        (Account::Group(gid), Some(name)) => format!("Group {} (gid {gid})", escaped(name)),
+        (Account::Group(gid), None) => format!("Group {gid}"),
         (Account::Cgroup(path), _) => format!("Cgroup {}", escaped(path.as_str())),
         (Account::System, _) => String::from("The machine"),
     }

@@ -12,7 +12,10 @@ pub mod text;
 pub mod tmalloc;
 pub mod workingset;
 
-use plimsoll_policy::units::Pages;
+use plimsoll_policy::{
+    account::Counted,
+    units::{Gid, Pages, Uid},
+};
 use thiserror::Error;
 
 /// Bytes that are none of our programs'. The caller counts and drops them.
@@ -42,6 +45,16 @@ pub enum RecordError {
 fn read<T: zerocopy::FromBytes>(what: &'static str, bytes: &[u8]) -> Result<T, RecordError> {
     let length = |_| RecordError::Length { what, found: bytes.len(), expected: size_of::<T>() };
     T::read_from_bytes(bytes).map_err(length)
+}
+
+/// Whose an account is, by `PLIMSOLL_OF_*` and a number; `None`: of a kind that this version does not know.
+#[must_use]
+pub const fn counted(of: u32, id: u32) -> Option<Counted> {
+    match of {
+        abi::PLIMSOLL_OF_USER => Some(Counted::User(Uid(id))),
+        abi::PLIMSOLL_OF_GROUP => Some(Counted::Group(Gid(id))),
+        _ => None,
+    }
 }
 
 /// A signed count of the programs as pages. They may see one below 0 for an instant, where a release is seen before its charge.

@@ -1,10 +1,11 @@
 //! Records of the ring buffer, checked before anything believes them.
 
 use crate::{
-    RecordError, abi, pages, read,
+    RecordError, abi, counted, pages, read,
     text::{Printable, printable_cmdline},
 };
 use plimsoll_policy::{
+    account::Counted,
     selection::Weight,
     units::{Nanos, Pages, Pid, Uid},
 };
@@ -48,7 +49,7 @@ pub struct Record {
     /// When the signal had been sent; `None` where none was.
     pub signal_time: Option<Nanos>,
     /// Whose account.
-    pub uid: Uid,
+    pub whose: Counted,
     /// The account's usage after the event.
     pub usage: Pages,
     /// The line as set.
@@ -89,6 +90,8 @@ pub struct RecordProcess {
     pub pid: Pid,
     /// Start since boot in nanoseconds.
     pub start_ns: u64,
+    /// Real uid.
+    pub uid: Uid,
     /// Its pages, inherited ones among them.
     pub pages: Pages,
     /// What each of its pages counts; neutral where nobody has said anything.
@@ -124,14 +127,11 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     // The ring buffer rounds a record's length up to 8 bytes; ours is a multiple of 8.
     let record: abi::plimsoll_record = read(WHAT, bytes)?;
     let has = |flag: u32| record.flags & flag != 0;
-    if record.of != abi::PLIMSOLL_OF_USER {
-        return Err(RecordError::Field { what: WHAT, field: "of" });
-    }
     Ok(Record {
         kind: kind(record.kind)?,
         time: Nanos(record.time_ns),
         signal_time: (record.signal_ns != 0).then_some(Nanos(record.signal_ns)),
-        uid: Uid(record.id),
+        whose: counted(record.of, record.id).ok_or(RecordError::Field { what: WHAT, field: "of" })?,
         usage: pages(record.usage_pages),
         hard: pages(record.hard_pages),
         effective: pages(record.effective_pages),
@@ -157,6 +157,7 @@ fn process(record: &abi::plimsoll_record) -> RecordProcess {
         mm: record.mm,
         pid: Pid(record.tgid),
         start_ns: record.start_ns,
+        uid: Uid(record.uid),
         pages: pages(record.mm_pages),
         weight: u16::try_from(record.weight).ok().and_then(Weight::from_permille).unwrap_or_default(),
         cgroup_id: (record.cgroup_id != 0).then_some(record.cgroup_id),

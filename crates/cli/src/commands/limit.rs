@@ -48,8 +48,8 @@ const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
 
 #[derive(Debug, Args)]
 struct SetArguments {
-    /// A user name, a uid, @GROUP for each of its members, 'default' for every user from UID_MIN to UID_MAX without a line,
-    /// cgroup:PATH, or 'system' for all programs together.
+    /// A user name, a uid, @GROUP for each of its members, group:NAME for all of them together, 'default' for every user
+    /// from UID_MIN to UID_MAX without a line, cgroup:PATH, or 'system' for all programs together.
     who: String,
     /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
     hard: String,
@@ -69,7 +69,7 @@ struct SetArguments {
 
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
+    /// A user name, a uid, @GROUP, group:NAME, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
     who: Option<String>,
     /// Also list what each process holds.
     #[arg(long)]
@@ -81,7 +81,7 @@ struct ShowArguments {
 
 #[derive(Debug, Args)]
 struct ClearArguments {
-    /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'.
+    /// A user name, a uid, @GROUP, group:NAME, 'default', cgroup:PATH, or 'system'.
     who: String,
     /// Print JSON.
     #[arg(long)]
@@ -101,12 +101,13 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
 fn target(who: &str) -> Result<Target, Failure> {
     match names::resolve(who)? {
         Who::Uid(uid) => Ok(Target::User(uid)),
+        Who::MembersOf(gid) => Ok(Target::Members(gid)),
         Who::Gid(gid) => Ok(Target::Group(gid)),
         Who::Default => Ok(Target::Default),
         Who::Cgroup(path) => Ok(Target::Cgroup(path)),
         Who::System => Ok(Target::System),
         // Names are resolved and jobs refused by then.
-        other @ (Who::User(_) | Who::Group(_) | Who::Job(_)) => {
+        other @ (Who::User(_) | Who::Members(_) | Who::Group(_) | Who::Job(_)) => {
             Err(Failure::usage(format_args!("'{other}' is not available in this version")))
         }
     }

@@ -118,7 +118,7 @@ struct Notifier {
     /// The accounts that are near their line, as far as is known.
     near: Vec<Account>,
     /// Who was warned when.
-    warned: BTreeMap<Uid, Instant>,
+    warned: BTreeMap<Account, Instant>,
 }
 
 impl Notifier {
@@ -149,14 +149,17 @@ impl Notifier {
     fn warn(&mut self, client: &mut Client, near: &NearView) -> Result<(), CallError> {
         let now = Instant::now();
         self.warned.retain(|_, at| now.saturating_duration_since(*at) < WARNED_APART);
-        let Some(uid) = near.account.user().filter(|uid| self.own.is_none_or(|own| own == *uid)) else {
-            return Ok(());
+        let (uid, target) = match (&near.account, self.own) {
+            (Account::User(uid), own) if own.is_none_or(|own| own == *uid) => (*uid, Target::User(*uid)),
+            // Who is in a group is told of it by their own.
+            (Account::Group(gid), Some(own)) => (own, Target::Group(*gid)),
+            _ => return Ok(()),
         };
-        if self.warned.contains_key(&uid) || self.warned.len() >= WARNED_MAX {
+        if self.warned.contains_key(&near.account) || self.warned.len() >= WARNED_MAX {
             return Ok(());
         }
-        self.warned.insert(uid, now);
-        let listed = client.show_processes(Some(Target::User(uid)), Some(LARGEST))?;
+        self.warned.insert(near.account.clone(), now);
+        let listed = client.show_processes(Some(target), Some(LARGEST))?;
         let largest = listed.into_iter().flat_map(|account| account.processes).collect::<Vec<_>>();
         let notice = Notice::near(uid, self.names.of_uid(uid), near, &largest);
         self.deliver(notice);

@@ -18,8 +18,8 @@ fn a_name_becomes_its_number_and_a_number_needs_no_user() {
     assert_eq!(resolve("root").unwrap(), Who::Uid(Uid(0)));
     assert_eq!(resolve("60789").unwrap(), Who::Uid(Uid(60_789)));
     assert_eq!(resolve("default").unwrap(), Who::Default);
-    assert_eq!(resolve("@root").unwrap(), Who::Gid(Gid(0)));
-    assert_eq!(resolve("@60789").unwrap(), Who::Gid(Gid(60_789)));
+    assert_eq!(resolve("@root").unwrap(), Who::MembersOf(Gid(0)));
+    assert_eq!(resolve("@60789").unwrap(), Who::MembersOf(Gid(60_789)));
 }
 
 #[test]
@@ -43,6 +43,6 @@ fn a_number_is_named_where_it_has_a_name() {
     assert_eq!(names.of_uid(Uid(0)).as_deref(), Some("root"));
     assert_eq!(names.of_uid(Uid(60_789)), None);
     assert_eq!(names.of_gid(Gid(60_789)), None);
-    assert_eq!(names.of_group(&Target::Group(Gid(0))).as_deref(), Some("root"));
+    assert_eq!(names.of_group(&Target::Members(Gid(0))).as_deref(), Some("root"));
     assert_eq!(names.of_group(&Target::Default), None);
 }

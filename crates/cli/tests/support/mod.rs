@@ -395,7 +395,7 @@ impl Fixture {
 
     /// A user's account as the maps have it now.
     pub fn facts(&self, user: u32) -> AccountFacts {
-        self.maps().account(Uid(user)).unwrap().unwrap_or_else(|| panic!("{user} has no account"))
+        self.maps().account(Uid(user).into()).unwrap().unwrap_or_else(|| panic!("{user} has no account"))
     }
 
     /// Whether the kernel side can take a process other than the one that allocates (Linux 6.13).

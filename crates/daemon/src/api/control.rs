@@ -199,7 +199,7 @@ pub fn default_view(standing: &Standing) -> Option<DefaultView> {
 #[must_use]
 pub fn group_view(standing: &Standing, gid: Gid) -> Option<GroupView> {
     let Standing { book, mem_total, page_size } = standing;
-    let account = Target::Group(gid);
+    let account = Target::Members(gid);
     let resolved = book.resolve_target(&account, *mem_total, *page_size)?;
     let membership = book.membership(gid);
     let known = membership.map_or(0, |membership| membership.uids.len());

@@ -92,7 +92,9 @@ impl Plimsoll<'_> {
     fn status(&self, Nothing {}: Nothing) -> Result<Value, Refusal> {
         let standing = self.permit(&Request::ReadStatus)?;
         let mut status = self.control.status(self.peer)?;
-        status.accounts.retain(|account| permission::visible(&account.account, self.peer.uid));
+        status
+            .accounts
+            .retain(|account| permission::visible(&account.account, self.peer.uid, &standing.book));
         status.groups = self.groups(&standing);
         status.default = self.default(&standing);
         to_value(&status)
@@ -101,25 +103,26 @@ impl Plimsoll<'_> {
     fn show_limits(&self, call: &ShowLimits) -> Result<Limits, Refusal> {
         let only = match &call.who {
             Some(Target::User(uid)) => Some(Account::User(*uid)),
+            Some(Target::Group(gid)) => Some(Account::Group(*gid)),
             Some(target) => target.measured(),
             None => None,
         };
         let request = match (&call.who, &only) {
             (_, Some(account)) => Request::ReadAccount(account.clone()),
-            (Some(Target::Group(gid)), None) => Request::ReadGroup(*gid),
+            (Some(Target::Members(gid)), None) => Request::ReadGroup(*gid),
             (_, None) => Request::ReadDefault,
         };
         let standing = self.permit(&request)?;
         let mut accounts = match &call.who {
             Some(Target::Default) => Vec::new(),
-            Some(_) | None => self.accounts(only.as_ref())?,
+            Some(_) | None => self.accounts(&standing, only.as_ref())?,
         };
-        if let Some(group @ Target::Group(_)) = &call.who {
+        if let Some(group @ Target::Members(_)) = &call.who {
             accounts.retain(|account| account.target.as_ref() == Some(group));
         }
         let groups = match &call.who {
             None => self.groups(&standing),
-            Some(Target::Group(gid)) => group_view(&standing, *gid).into_iter().collect(),
+            Some(Target::Members(gid)) => group_view(&standing, *gid).into_iter().collect(),
             Some(_) => Vec::new(),
         };
         let default = match &call.who {
@@ -163,9 +166,13 @@ impl Plimsoll<'_> {
         Some(view)
     }
 
-    fn accounts(&self, only: Option<&Account>) -> Result<Vec<plimsoll_api::accounts::AccountView>, Refusal> {
+    fn accounts(
+        &self,
+        standing: &Standing,
+        only: Option<&Account>,
+    ) -> Result<Vec<plimsoll_api::accounts::AccountView>, Refusal> {
         let mut accounts = self.control.limits(self.peer, only)?;
-        accounts.retain(|account| permission::visible(&account.account, self.peer.uid));
+        accounts.retain(|account| permission::visible(&account.account, self.peer.uid, &standing.book));
         Ok(accounts)
     }
 
@@ -275,7 +282,8 @@ impl Plimsoll<'_> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let mut near = self.control.near();
-            near.retain(|one| permission::visible(&one.account, self.peer.uid));
+            let standing = self.control.standing()?;
+            near.retain(|one| permission::visible(&one.account, self.peer.uid, &standing.book));
             let known = |known: &Vec<Account>| near.iter().all(|one| known.contains(&one.account));
             if newest > call.after_id || left.is_zero() || !call.near.as_ref().is_none_or(known) {
                 return Ok(AwaitIncidentReply { newest_id: newest.max(call.after_id), near });

@@ -165,8 +165,11 @@ impl<'de> Deserialize<'de> for UserKey {
             Ok(Who::Default) => {
                 Err(D::Error::custom("the line for everybody else is the key limits.default"))
             }
-            Ok(Who::Group(_) | Who::Gid(_)) => {
+            Ok(Who::Members(_) | Who::MembersOf(_)) => {
                 Err(D::Error::custom("the lines of groups are in the table limits.groups"))
+            }
+            Ok(Who::Group(_) | Who::Gid(_)) => {
+                Err(D::Error::custom("lines for all members together are in the table limits.budgets"))
             }
             Ok(Who::Cgroup(_)) => {
                 Err(D::Error::custom("the lines of cgroups are in the table limits.cgroups"))
@@ -187,10 +190,13 @@ struct GroupKey(String);
 impl<'de> Deserialize<'de> for GroupKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let with_sign =
-            if text.starts_with('@') || text.starts_with("group:") { text } else { format!("@{text}") };
+        let has_sign = text.starts_with('@') || text.starts_with("group:");
+        let with_sign = if has_sign { text } else { format!("@{text}") };
         match with_sign.parse::<Who>() {
-            Ok(who @ (Who::Group(_) | Who::Gid(_))) => Ok(Self(who.to_string())),
+            Ok(who @ (Who::Members(_) | Who::MembersOf(_))) => Ok(Self(who.to_string())),
+            Ok(who @ (Who::Group(_) | Who::Gid(_))) => {
+                Err(D::Error::custom(format!("'{who}' is all members together: see limits.budgets")))
+            }
             Ok(
                 other @ (Who::User(_)
                 | Who::Uid(_)
@@ -201,6 +207,22 @@ impl<'de> Deserialize<'de> for GroupKey {
             ) => Err(D::Error::custom(format!("'{other}' is no group; give the name or the gid of one"))),
             Err(error) => Err(D::Error::custom(error)),
         }
+    }
+}
+
+/// The key of a line for all members of a group together: its name or gid, with or without `group:`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct BudgetKey(String);
+
+impl<'de> Deserialize<'de> for BudgetKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.starts_with('@') {
+            let why = format!("'{text}' is each member: see limits.groups");
+            return Err(D::Error::custom(human::escaped(&why)));
+        }
+        let with_word = if text.starts_with("group:") { text } else { format!("group:{text}") };
+        with_word.parse::<Who>().map(|who| Self(who.to_string())).map_err(D::Error::custom)
     }
 }
 
@@ -260,6 +282,7 @@ section!(RawLimits {
     default: CheckedLine,
     users: BTreeMap<UserKey, CheckedLine>,
     groups: BTreeMap<GroupKey, CheckedLine>,
+    budgets: BTreeMap<BudgetKey, CheckedLine>,
     cgroups: BTreeMap<CgroupKey, CheckedLine>,
     system: CheckedLine,
     charge: Charge,
@@ -347,10 +370,11 @@ impl Raw {
         later.rules.append(&mut self.rules);
         self.rules = later.rules;
         let (users, groups) = (later.limits.users.take(), later.limits.groups.take());
-        let cgroups = later.limits.cgroups.take();
+        let (budgets, cgroups) = (later.limits.budgets.take(), later.limits.cgroups.take());
         self.limits.overlay(later.limits);
         self.limits.users.get_or_insert_default().extend(users.unwrap_or_default());
         self.limits.groups.get_or_insert_default().extend(groups.unwrap_or_default());
+        self.limits.budgets.get_or_insert_default().extend(budgets.unwrap_or_default());
         self.limits.cgroups.get_or_insert_default().extend(cgroups.unwrap_or_default());
         self.machine.overlay(later.machine);
         self.last_defence.overlay(later.last_defence);
@@ -408,6 +432,8 @@ impl RawLimits {
         let users = self.users.unwrap_or_default().into_iter().map(|(UserKey(key), line)| named(&key, line));
         let groups =
             self.groups.unwrap_or_default().into_iter().map(|(GroupKey(key), line)| named(&key, line));
+        let budgets =
+            self.budgets.unwrap_or_default().into_iter().map(|(BudgetKey(key), line)| named(&key, line));
         let (users, groups) = (users.collect::<Result<_, _>>()?, groups.collect::<Result<_, _>>()?);
         let cgroups = self.cgroups.unwrap_or_default().into_iter();
         let cgroups =
@@ -416,6 +442,7 @@ impl RawLimits {
             default: self.default.map(|line| line.0),
             users,
             groups,
+            budgets: budgets.collect::<Result<_, _>>()?,
             cgroups: cgroups.collect(),
             system: self.system.map(|line| line.0),
             charge: self.charge.unwrap_or(default.charge),

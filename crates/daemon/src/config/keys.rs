@@ -44,6 +44,8 @@ pub const KEYS: &[Key] = keys! {
         "Lines of single users, by name or uid. A line in a later file replaces that user's earlier one and leaves the others. Not set: nobody has one.";
     limits.groups: "table of LINE", "-", None, "{ staff = { hard = \"4G\" }, 100 = { hard = \"10%\", action = \"term\" } }",
         "Lines of groups, by name or gid: each member without a line of their own gets it for themselves. Of several groups' lines the one with the larger `hard` counts. A line in a later file replaces that group's earlier one and leaves the others. Not set: no group has one.";
+    limits.budgets: "table of LINE", "-", None, "{ staff = { hard = \"16G\" }, 100 = { hard = \"50%\", action = \"term\" } }",
+        "Lines of groups, by name or gid: all members together have it, besides what each may have. Whichever line is crossed acts. Of a user in more than four such groups those with the lowest `hard` count. A line in a later file replaces that group's earlier one and leaves the others. Not set: no group has one.";
     limits.cgroups: "table of LINE", "-", None, "{ \"/machine.slice\" = { hard = \"4G\" }, \"/system.slice/build.service\" = { hard = \"25%\", action = \"term\" } }",
         "Lines of cgroups, by path from the root of the hierarchy that has the memory controller: all that is charged there and below. At most 256. A line in a later file replaces that cgroup's earlier one and leaves the others. Not set: no cgroup has one.";
     limits.system: "LINE", "-", None, "{ hard = \"80%\" }",

@@ -19,7 +19,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub struct Metrics {
     /// Each address once.
     pub listen: Vec<Listen>,
-    /// Whose members may read from unix sockets; [`Who::Group`] or [`Who::Gid`]. `None`: root alone.
+    /// Whose members may read from unix sockets; [`Who::Members`] or [`Who::MembersOf`]. `None`: root alone.
     pub group: Option<Who>,
     /// Loopback addresses tell of single users and units, too.
     pub users: bool,

@@ -167,7 +167,8 @@ pub enum SharedCharge {
 /// [`plimsoll_policy::lines::validate`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLine {
-    /// [`Who::User`] or [`Who::Uid`] in [`Limits::users`], [`Who::Group`] or [`Who::Gid`] in [`Limits::groups`],
+    /// [`Who::User`] or [`Who::Uid`] in [`Limits::users`], [`Who::Members`] or [`Who::MembersOf`] in [`Limits::groups`],
+    /// [`Who::Group`] or [`Who::Gid`] in [`Limits::budgets`],
     /// [`Who::Cgroup`] in [`Limits::cgroups`].
     pub who: Who,
     /// Their line.
@@ -183,6 +184,8 @@ pub struct Limits {
     pub users: Vec<NamedLine>,
     /// Lines for each member of a group, each [`Who`] once. The same group may still be here by name and by gid.
     pub groups: Vec<NamedLine>,
+    /// Lines for all members of a group together, in the same way.
+    pub budgets: Vec<NamedLine>,
     /// Lines of cgroups, each once.
     pub cgroups: Vec<NamedLine>,
     /// For the machine.
@@ -201,6 +204,7 @@ impl Default for Limits {
             default: None,
             users: Vec::new(),
             groups: Vec::new(),
+            budgets: Vec::new(),
             cgroups: Vec::new(),
             system: None,
             charge: Charge::Anon,

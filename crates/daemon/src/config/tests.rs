@@ -106,7 +106,7 @@ fn a_group_may_be_written_in_every_way_and_is_one_group_across_files() {
         ),
         (
             "conf.d/a.toml",
-            "[limits.groups]\n\"@staff\" = { hard = \"2G\" }\n\"group:50\" = { hard = \"3G\" }\n\"user\" = { hard = \"4G\" }",
+            "[limits.groups]\n\"@staff\" = { hard = \"2G\" }\n\"@50\" = { hard = \"3G\" }\n\"user\" = { hard = \"4G\" }",
         ),
     ]);
     let groups = etc.load().unwrap().limits.groups;
@@ -121,6 +121,7 @@ fn every_value_arrives_where_it_belongs() {
          uid_max = 600\nkill_deadline_ms = 1\nterm_grace_ms = 2\n\
          [limits.users]\nalice = { hard = 1048576 }\n\
          [limits.groups]\nstaff = { hard = 2097152 }\n\
+         [limits.budgets]\n\"group:staff\" = { hard = 4194304 }\n50 = { hard = 4194304 }\n\
          [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\n\
          memory_max = \"1G\"\nspike_ms = 5\nstall = 70\nstall_ms = 600\n\
          term_grace_ms = 3\nkill_deadline_ms = 4\n\
@@ -143,6 +144,8 @@ fn every_value_arrives_where_it_belongs() {
     let [staff] = &config.limits.groups[..] else { panic!("{:?}", config.limits.groups) };
     let expected = Line { hard: Size::Bytes(Bytes(2 << 20)), ..expected };
     assert_eq!((staff.who.to_string(), staff.line), ("@staff".to_owned(), expected));
+    let budgets: Vec<_> = config.limits.budgets.iter().map(|one| one.who.to_string()).collect();
+    assert_eq!(budgets, ["group:50", "group:staff"]);
     let guard = MachineConfig {
         term: Thresholds { memory: Permille(125), swap: Permille(1000) },
         kill: Thresholds { memory: Permille(22), swap: Permille(1) },
@@ -161,7 +164,7 @@ fn every_value_arrives_where_it_belongs() {
     let history = History { max_bytes: Bytes(2 << 20), max_age_days: 4, max_incidents: 5 };
     assert_eq!(config.history, history);
     let listen = [Listen::Loopback("[::1]:9758".parse().unwrap()), Listen::Unix("/run/m.sock".into())].into();
-    let group = Some(plimsoll_policy::who::Who::Group("staff".to_owned()));
+    let group = Some(plimsoll_policy::who::Who::Members("staff".to_owned()));
     assert_eq!(config.metrics, Metrics { listen, group, users: true });
     assert_eq!(config.maps, Maps { max_processes: 6, max_accounts: 7 });
 }
@@ -186,6 +189,10 @@ const BAD: &[(&str, &str)] = &[
     ("limits.users.\"@staff\" = { hard = \"1G\" }", "limits.groups"),
     ("limits.users.\"job:7\" = { hard = \"1G\" }", "'job:7' cannot have a line here"),
     ("limits.groups.\"user:alice\" = { hard = \"1G\" }", "is no user name, uid, @group"),
+    ("limits.groups.\"group:staff\" = { hard = \"1G\" }", "see limits.budgets"),
+    ("limits.budgets.\"@staff\" = { hard = \"1G\" }", "see limits.groups"),
+    ("limits.budgets.\"a:b\" = { hard = \"1G\" }", "is no user name"),
+    ("limits.users.\"group:staff\" = { hard = \"1G\" }", "limits.budgets"),
     ("limits.groups.4294967295 = { hard = \"1G\" }", "gid '4294967295' is out of range"),
     ("limits.groups.staff = { hard = \"1G\", sotf = 1 }", "unknown field `sotf`"),
     ("limits.groups.staff = { hard = 0 }", "line of 0"),

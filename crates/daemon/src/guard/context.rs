@@ -52,7 +52,7 @@ impl<K: Kernel> Context<K> {
     pub(super) fn renew_shield(&self) {
         let eligibility = self.eligibility.clone();
         // Where it is busy, whoever it is busy with is judged by what is there now, which is told as well.
-        self.workers.judge.ask(JudgeRequest { user: Uid(0), unjudged: Vec::new(), eligibility });
+        self.workers.judge.ask(JudgeRequest { whose: Uid::ROOT.into(), unjudged: Vec::new(), eligibility });
     }
 
     /// The guard's clock, which is the kernel records'.

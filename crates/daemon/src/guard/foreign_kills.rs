@@ -52,7 +52,7 @@ impl<K: Kernel> Guard<K> {
         let held = self.context.ledger.page_size().to_pages(Bytes(held));
         let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
         let line = account.as_ref().and_then(Account::user).and_then(|uid| {
-            self.attached.as_mut().and_then(|attached| attached.limits.account(uid).ok().flatten())
+            self.attached.as_mut().and_then(|attached| attached.limits.account(uid.into()).ok().flatten())
         });
         let followed = line.is_some();
         let line = line.filter(|_| arranged.is_some());
@@ -77,8 +77,10 @@ impl<K: Kernel> Guard<K> {
 
     /// Writes down whom the kernel's own OOM killer took of an account that has a line.
     pub(super) fn record_last_defence(&mut self, deed: &ArrangedKill) {
-        let account =
-            self.attached.as_mut().and_then(|attached| attached.limits.account(deed.uid).ok().flatten());
+        let account = self
+            .attached
+            .as_mut()
+            .and_then(|attached| attached.limits.account(deed.uid.into()).ok().flatten());
         let victims = deed.victim.iter().map(|(id, usage)| Victim {
             pid: id.pid,
             start_ns: id.start_ns,

@@ -16,12 +16,12 @@ use plimsoll_policy::{
     reading::Reading,
     reap::Rates,
     selection::Standing,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Gid, Nanos, Pages, Pid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, Events,
+        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Counts, Coverage, DefaultLine, Events,
         FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector,
         SharedPages, Told, VictimMark, Weighing,
     },
@@ -336,8 +336,8 @@ impl Programs for Limits {
         Self::maps(self)
     }
 
-    fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
-        Self::account(self, uid)
+    fn account(&mut self, whose: Counted) -> Result<Option<AccountFacts>, BpfError> {
+        Self::account(self, whose)
     }
 
     fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
@@ -436,8 +436,12 @@ impl Programs for Limits {
         Self::verify(self, account)
     }
 
-    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
-        Self::set_shared(self, account, uid, owned)
+    fn set_shared(&self, account: u32, whose: Counted, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+        Self::set_shared(self, account, whose, owned)
+    }
+
+    fn correct(&self, account: u32, group: Gid, more: &Counts) -> Result<bool, BpfError> {
+        Self::correct(self, account, group, more)
     }
 }
 

@@ -9,13 +9,14 @@ use plimsoll_policy::{
     frag::compaction::ORDERS,
     reading::Reading,
     reap::Rates,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Gid, Nanos, Pages, Pid},
     victim::Signal,
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts,
-        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, Told, VictimMark, Weighing,
+        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Counts, Coverage, DefaultLine,
+        FamilyFacts, Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, Told,
+        VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -119,7 +120,7 @@ pub(crate) trait Programs: Debug {
     fn meta(&self) -> Meta;
     fn counters(&self) -> Result<abi::plimsoll_counters, BpfError>;
     fn maps(&self) -> Vec<MapFacts>;
-    fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError>;
+    fn account(&mut self, whose: Counted) -> Result<Option<AccountFacts>, BpfError>;
     fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError>;
     fn address_spaces(&mut self, visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError>;
     fn walk(&mut self, holding: impl FnMut(Holder)) -> Result<u32, BpfError>;
@@ -144,7 +145,8 @@ pub(crate) trait Programs: Debug {
     fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError>;
     fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError>;
     fn verify(&self, account: u32) -> Result<(), BpfError>;
-    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError>;
+    fn set_shared(&self, account: u32, whose: Counted, owned: Option<SharedPages>) -> Result<bool, BpfError>;
+    fn correct(&self, account: u32, group: Gid, more: &Counts) -> Result<bool, BpfError>;
 }
 
 /// The programs' records, oldest first.

@@ -133,7 +133,7 @@ impl<K: Kernel> Kill<K> {
         for Signalled { candidate, pidfd, moment, .. } in signalled {
             context.pending.add(PendingKill {
                 // The machine guard's keys are not the accounting's.
-                mm: if matches!(owner, Owner::User(_)) { candidate.mm } else { 0 },
+                mm: if matches!(owner, Owner::Line(_)) { candidate.mm } else { 0 },
                 pidfd,
                 incident,
                 pages: candidate.usage.latest().unwrap_or_default(),

@@ -24,6 +24,7 @@ use crate::{
     offload::{Lane, Offload},
 };
 use plimsoll_policy::{
+    account::Counted,
     last_defence::{LastDefenceConfig, Standing},
     units::Uid,
 };
@@ -130,15 +131,19 @@ impl LastDefence {
     }
 
     /// Tells who is not near any more, and what did not fit before. Costs nothing while nobody is.
-    pub(crate) fn settle(&mut self, near: Option<&BTreeSet<Uid>>) {
+    pub(crate) fn settle(&mut self, near: Option<&BTreeSet<Counted>>) {
         if let Some(lines) = self.owed.take() {
             self.lines(lines);
         }
         if self.told.is_empty() {
             return;
         }
-        let far: Vec<Uid> =
-            self.told.iter().filter(|uid| near.is_none_or(|near| !near.contains(uid))).copied().collect();
+        let far: Vec<Uid> = self
+            .told
+            .iter()
+            .filter(|uid| near.is_none_or(|near| !near.contains(&(**uid).into())))
+            .copied()
+            .collect();
         for uid in far {
             if self.say(Message::Far(uid)).is_ok() {
                 self.told.remove(&uid);

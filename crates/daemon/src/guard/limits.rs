@@ -5,6 +5,7 @@ mod coarse;
 mod copies;
 mod early;
 mod folds;
+mod groups;
 mod judging;
 mod kills;
 mod lines;
@@ -25,13 +26,13 @@ use attached::{Attached, Watch};
 use coarse::asks_for_events;
 use copies::may_copy;
 use plimsoll_policy::{
-    account::Action,
+    account::{Action, Counted},
     incident::{Guard, Trigger},
     limits::{LimitAction, Snapshot, decide},
     reading::Reading,
     reason::Reason,
     selection::{Candidate, order},
-    units::{Nanos, Pages, Uid},
+    units::{Nanos, Pages},
     victim::{Signal, Stage},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, VictimMark};
@@ -109,35 +110,35 @@ impl<K: Kernel> Attached<K> {
         match record.kind {
             RecordKind::Exact => Ok(()),
             RecordKind::Copies => {
-                self.surveys.hasten(record.uid);
+                self.surveys.hasten(&self.groups.users_of(record.whose));
                 Ok(())
             }
             RecordKind::Judge => {
-                self.weights.want(record.uid);
+                self.weights.want(record.whose);
                 Ok(())
             }
             RecordKind::Near => {
-                context.tmalloc.tell(Message::Moved(record.uid));
-                self.on_near(record.uid, context)
+                self.tell_moved(record.whose, context);
+                self.on_near(record.whose, context)
             }
             RecordKind::Far => {
-                context.tmalloc.tell(Message::Moved(record.uid));
+                self.tell_moved(record.whose, context);
                 // Another CPU may have brought it near again, and have told so before.
-                let account = self.limits.account(record.uid)?;
+                let account = self.limits.account(record.whose)?;
                 if account.is_some_and(|account| account.folded > 0) {
                     self.want_scan();
                 }
                 if !account.is_some_and(|account| account.near) {
-                    self.near.remove(&record.uid);
-                    self.early.forget(record.uid);
+                    self.near.remove(&record.whose);
+                    self.early.forget(record.whose);
                     self.weights.forget_all_but(&self.near);
                 }
                 // The crossing is over: the next one is told again.
-                self.judge(record.uid, None, context)
+                self.judge(record.whose, None, context)
             }
             // Left unanswered, as if nobody lived.
             RecordKind::Crossed if !context.config.triggers.daemon => Ok(()),
-            RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), context),
+            RecordKind::Crossed | RecordKind::Notify => self.judge(record.whose, Some(record), context),
             RecordKind::Acted => self.on_acted(record, context),
             RecordKind::Freed => {
                 context.pending.freed(record.process.mm, record.time);
@@ -147,19 +148,19 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// An account came near: whoever may be a victim is introduced while there is something to read.
-    fn on_near(&mut self, uid: Uid, context: &mut Context<K>) -> Result<(), BpfError> {
-        self.near.insert(uid);
-        self.introduced.remove(&uid);
-        if let Some(account) = self.limits.account(uid)? {
+    fn on_near(&mut self, whose: Counted, context: &mut Context<K>) -> Result<(), BpfError> {
+        self.near.insert(whose);
+        self.introduced.remove(&whose);
+        if let Some(account) = self.limits.account(whose)? {
             self.list_candidates(&account, context)?;
-            self.introduce(uid, context);
+            self.introduce(whose, context);
         }
         Ok(())
     }
 
     /// Where the daemon may not judge, nobody has listed the account's processes.
-    fn list_unjudged(&mut self, uid: Uid, context: &mut Context<K>) -> Result<(), BpfError> {
-        match self.limits.account(uid)? {
+    fn list_unjudged(&mut self, whose: Counted, context: &mut Context<K>) -> Result<(), BpfError> {
+        match self.limits.account(whose)? {
             Some(account) if !context.config.triggers.daemon => self.list_candidates(&account, context),
             Some(_) | None => Ok(()),
         }
@@ -170,49 +171,73 @@ impl<K: Kernel> Attached<K> {
     /// maps say is so.
     fn find_near(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
+        self.correct_groups(&accounts, context)?;
         let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
         let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
-        let over: BTreeSet<Uid> = past.map(|one| one.uid).collect();
+        let over: BTreeSet<Counted> = past.map(|one| one.whose).collect();
         self.unfinished.extend(over.difference(&self.over));
         self.over = over;
-        let near =
-            accounts.iter().filter(|one| one.near || one.usage >= one.soft).map(|one| one.uid).collect();
-        for uid in core::mem::replace(&mut self.near, near).difference(&self.near) {
+        let near: BTreeSet<Counted> =
+            accounts.iter().filter(|one| one.near || one.usage >= one.soft).map(|one| one.whose).collect();
+        let before = core::mem::replace(&mut self.near, near);
+        for whose in before.difference(&self.near) {
             // As where a record says so.
-            context.tmalloc.tell(Message::Moved(*uid));
-            self.unfinished.insert(*uid);
+            self.tell_moved(*whose, context);
+            self.unfinished.insert(*whose);
         }
         self.near_is_old = false;
         self.take_in_folded(&accounts, context)?;
-        self.introduced.retain(|uid, _| self.near.contains(uid));
+        self.introduced.retain(|whose, _| self.near.contains(whose));
         self.early.forget_all_but(&self.near);
         self.weights.forget_all_but(&self.near);
-        accounts.iter().filter(|one| may_copy(one)).for_each(|one| self.surveys.add(one.uid));
+        let copying = accounts.iter().filter(|one| may_copy(one)).map(|one| one.whose).collect();
+        self.groups.users_of_all(&copying).into_iter().for_each(|user| self.surveys.add(user));
         Ok(())
+    }
+
+    /// Corrects what a group's account missed when a member with something came below it, or counted twice.
+    fn correct_groups(&mut self, accounts: &[AccountFacts], context: &Context<K>) -> Result<(), BpfError> {
+        self.groups.renew(accounts);
+        for (index, gid, more) in self.groups.differences(accounts, context.now()) {
+            if self.limits.correct(index, gid, &more)? {
+                self.unfinished.insert(gid.into());
+            }
+        }
+        if self.groups.differ() {
+            self.want_scan();
+        }
+        Ok(())
+    }
+
+    /// Tells whoever promises memory that an account came to its soft limit, or left it.
+    fn tell_moved(&self, whose: Counted, context: &Context<K>) {
+        self.groups.users_of(whose).into_iter().for_each(|user| context.tmalloc.tell(Message::Moved(user)));
     }
 
     /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells
     /// the last defence who they are.
-    fn introduce(&mut self, uid: Uid, context: &mut Context<K>) {
+    fn introduce(&mut self, whose: Counted, context: &mut Context<K>) {
         let now = context.now();
-        if self.introduced.get(&uid).is_some_and(|since| now.0.saturating_sub(since.0) < INTRODUCED_APART.0) {
+        if self.introduced.get(&whose).is_some_and(|since| now.0.saturating_sub(since.0) < INTRODUCED_APART.0)
+        {
             return;
         }
-        self.introduced.insert(uid, now);
+        self.introduced.insert(whose, now);
         self.candidates.sort_unstable_by(order);
         context.workers.names.read(self.candidates.iter().map(Candidate::id));
-        if !self.near.contains(&uid) {
+        if !self.near.contains(&whose) {
             return;
         }
-        self.early.hold(uid, &self.candidates, &context.kernel);
-        self.examine(uid, true, context);
+        self.early.hold(whose, &self.candidates, &context.kernel);
+        self.examine(whose, true, context);
         if self.weights.are_uneven() {
             // The kernel's own OOM killer knows sizes only.
             self.candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
         }
         // Without its line, an account is told by the next scan.
-        if let Ok(Some(account)) = self.limits.account(uid) {
-            let line = LineFacts::new(&account, context.ledger.page_size());
+        if let Ok(Some(account)) = self.limits.account(whose)
+            && let Some(line) = LineFacts::new(&account, context.ledger.page_size())
+        {
             context.last_defence.near(NearFacts::new(line, &self.candidates));
         }
     }
@@ -220,18 +245,18 @@ impl<K: Kernel> Attached<K> {
     /// Decides about one account, and acts, until there is nothing to do.
     pub(crate) fn judge(
         &mut self,
-        uid: Uid,
+        whose: Counted,
         asked: Option<&Record>,
         context: &mut Context<K>,
     ) -> Result<(), BpfError> {
-        let waiting = self.watched.get(&uid).is_some_and(Watch::is_waiting);
+        let waiting = self.watched.get(&whose).is_some_and(Watch::is_waiting);
         if !context.config.triggers.daemon && !waiting {
             return Ok(());
         }
         let (mut sweeps, mut verified) = (0, false);
         for _ in 0..STEPS_MAX {
-            let Some(account) = self.limits.account(uid)? else {
-                self.watched.remove(&uid);
+            let Some(account) = self.limits.account(whose)? else {
+                self.watched.remove(&whose);
                 return Ok(());
             };
             // Some of it may be gone by now: it is walked first, and then decided who goes for it. Those who are on their way
@@ -271,17 +296,17 @@ impl<K: Kernel> Attached<K> {
                 candidates: &self.candidates,
                 kernel_asked_at: asked.map(|record| record.time),
             };
-            let watch = self.watched.entry(uid).or_insert_with(|| Watch::new(action));
+            let watch = self.watched.entry(whose).or_insert_with(|| Watch::new(action));
             let (state, next) =
                 decide(&snapshot, &context.config, core::mem::take(&mut watch.state), context.now());
             watch.state = state;
-            self.expire(uid)?;
+            self.expire(whose)?;
             if !self.carry_out(&account, next, context)? {
                 return Ok(());
             }
         }
         // Other accounts, and those who ask something, get their turn in between.
-        self.unfinished.insert(uid);
+        self.unfinished.insert(whose);
         Ok(())
     }
 
@@ -291,13 +316,13 @@ impl<K: Kernel> Attached<K> {
     fn may_select(&self, account: &AccountFacts, context: &Context<K>) -> bool {
         let over = account.effective.is_some_and(|line| account.usage.saturating_sub(account.dying) > line);
         let deadline =
-            self.watched.get(&account.uid).and_then(|one| one.state.next_deadline(&context.config));
+            self.watched.get(&account.whose).and_then(|one| one.state.next_deadline(&context.config));
         over || deadline.is_some_and(|due| due <= context.now())
     }
 
     /// In a dry run the kernel side is told to notify only; what would be done is decided here.
     fn line_action(&self, account: &AccountFacts, dry_run: bool) -> Action {
-        match self.watched.get(&account.uid) {
+        match self.watched.get(&account.whose) {
             Some(watch) if dry_run => watch.action,
             Some(_) | None => Action::of(Signal::numbered(account.signal)),
         }
@@ -347,8 +372,8 @@ impl<K: Kernel> Attached<K> {
 
     fn tend_all(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         for (owner, victim, since) in context.pending.asked() {
-            if let Owner::User(user) = owner
-                && let Some(watch) = self.watched.get_mut(&user)
+            if let Owner::Line(whose) = owner
+                && let Some(watch) = self.watched.get_mut(&whose)
             {
                 watch.state.still_asked(victim, since);
             }
@@ -371,18 +396,19 @@ impl<K: Kernel> Attached<K> {
         }
         let is_due =
             |watch: &Watch| watch.state.next_deadline(&context.config).is_some_and(|due| due <= moment);
-        let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(uid, _)| *uid);
-        let mut uids: BTreeSet<Uid> = late.collect();
-        uids.append(&mut self.unfinished);
+        let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(whose, _)| *whose);
+        let mut accounts: BTreeSet<Counted> = late.collect();
+        accounts.append(&mut self.unfinished);
         if scan_due {
-            uids.extend(&self.near);
-            uids.extend(self.watched.iter().filter(|(_, watch)| watch.is_waiting()).map(|(uid, _)| *uid));
+            accounts.extend(&self.near);
+            accounts
+                .extend(self.watched.iter().filter(|(_, watch)| watch.is_waiting()).map(|(whose, _)| *whose));
         }
-        for uid in uids {
+        for whose in accounts {
             // One account's trouble is not the others'.
-            let judged = self.judge(uid, None, context);
-            match judged.and_then(|()| self.list_unjudged(uid, context)) {
-                Ok(()) => self.introduce(uid, context),
+            let judged = self.judge(whose, None, context);
+            match judged.and_then(|()| self.list_unjudged(whose, context)) {
+                Ok(()) => self.introduce(whose, context),
                 Err(error) => context.notices.once("limits", &error),
             }
         }
@@ -406,7 +432,7 @@ impl<K: Kernel> Attached<K> {
         if count > 0 && context.ledger.record_number(entry, count) {
             self.limits.actions_told(count)?;
             let accounts = self.limits.accounts()?;
-            self.unfinished.extend(accounts.iter().filter(|one| one.dying.0 > 0).map(|one| one.uid));
+            self.unfinished.extend(accounts.iter().filter(|one| one.dying.0 > 0).map(|one| one.whose));
         }
         Ok(())
     }
@@ -427,8 +453,8 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Tells the kernel side whose deadline passed: its memory counts as used again.
-    fn expire(&self, uid: Uid) -> Result<(), BpfError> {
-        let Some(watch) = self.watched.get(&uid) else {
+    fn expire(&self, whose: Counted) -> Result<(), BpfError> {
+        let Some(watch) = self.watched.get(&whose) else {
             return Ok(());
         };
         let overdue = watch.state.in_flight().iter().filter(|one| one.stage == Stage::Overdue);

@@ -9,7 +9,6 @@ use super::{
     machine::MachineGuard,
 };
 use plimsoll_policy::{
-    account::Account,
     recorder::AccountNow,
     units::{Nanos, PageSize},
 };
@@ -72,7 +71,7 @@ impl<K: Kernel> Guard<K> {
 
 fn account_now(facts: &AccountFacts, page_size: PageSize) -> AccountNow {
     AccountNow {
-        account: Account::User(facts.uid),
+        account: facts.whose.into(),
         usage: page_size.to_bytes(facts.usage),
         line: facts.effective.map(|line| page_size.to_bytes(line)),
         near: facts.near,

@@ -54,11 +54,12 @@ use nix::{
     },
 };
 use plimsoll_policy::{
+    account::Counted,
     lines::LineBook,
     machine::MachineConfig,
     reap::Rates,
     selection::Candidate,
-    units::{Bytes, Nanos, Pid, Uid},
+    units::{Bytes, Nanos, Pid},
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
@@ -261,8 +262,8 @@ impl<K: Kernel> Guard<K> {
         self.tell_folded_of(|_| true);
     }
 
-    /// Writes down what the programs only counted, of users whose line goes.
-    fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool) {
+    /// Writes down what the programs only counted, of lines that go.
+    fn tell_folded_of(&mut self, goes: impl Fn(Counted) -> bool) {
         if let Some(attached) = &mut self.attached {
             attached.tell_folded_of(goes, &mut self.context);
         }
@@ -290,7 +291,8 @@ impl<K: Kernel> Guard<K> {
 
     /// Tells the pressure socket whose account came near, or left.
     fn tell_listeners(&mut self) {
-        self.context.listeners.settle(self.attached.as_ref().map(|attached| &attached.near));
+        let near = self.attached.as_ref().map(|attached| attached.groups.users_of_all(&attached.near));
+        self.context.listeners.settle(&near.unwrap_or_default());
     }
 
     /// Lists processes by the programs from here on. They tell starts more exactly than `/proc`: a victim on its way out
@@ -349,13 +351,13 @@ impl<K: Kernel> Guard<K> {
         });
         for (owner, victim, took) in gone {
             match (owner, &mut self.attached, &mut self.machine) {
-                (Owner::User(uid), Some(attached), _) => {
-                    if let Some(watch) = attached.watched.get_mut(&uid) {
+                (Owner::Line(whose), Some(attached), _) => {
+                    if let Some(watch) = attached.watched.get_mut(&whose) {
                         watch.state.outcome(victim, SignalOutcome::Freed, now);
                         // Those left may all be asleep: no event of theirs would tell that one more has to go.
-                        attached.unfinished.insert(uid);
+                        attached.unfinished.insert(whose);
                         if self.context.config.charges_shared {
-                            attached.shared_memory.doubt_of(uid, now);
+                            attached.shared_memory.doubt_of(&attached.groups.beside(whose), now);
                         }
                     }
                 }
@@ -365,7 +367,7 @@ impl<K: Kernel> Guard<K> {
                     machine.measure_end(took, now);
                     machine.freed(victim, others, self.context.workers.groups.busy(), now);
                 }
-                (Owner::User(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}
+                (Owner::Line(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}
             }
         }
     }
@@ -393,7 +395,7 @@ impl<K: Kernel> Guard<K> {
         let accounts = attached.limits.accounts()?;
         let over = accounts.iter().filter(|one| one.effective.is_some_and(|effective| one.usage > effective));
         for account in over {
-            attached.judge(account.uid, None, &mut self.context)?;
+            attached.judge(account.whose, None, &mut self.context)?;
         }
         attached.plan_scan(self.context.kernel.now());
         Ok(())

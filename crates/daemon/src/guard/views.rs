@@ -19,8 +19,9 @@ use plimsoll_api::{
     },
 };
 use plimsoll_policy::{
-    account::Account,
+    account::{Account, Counted},
     incident::Guard as Side,
+    lines::Target,
     machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
     units::{Bytes, Nanos, Pages, Uid, part},
 };
@@ -45,10 +46,9 @@ impl<K: TheKernel> Guard<K> {
         only: Option<&Account>,
         asker: Uid,
     ) -> Result<Vec<AccountView>, Refusal> {
-        let user = only.map(Account::user);
-        let facts = match user {
-            Some(None) => Vec::new(),
-            Some(Some(_)) | None => {
+        let facts = match only {
+            Some(Account::Cgroup(_) | Account::System) => Vec::new(),
+            Some(Account::User(_) | Account::Group(_)) | None => {
                 self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?
             }
         };
@@ -76,28 +76,35 @@ impl<K: TheKernel> Guard<K> {
 
     fn view(&self, facts: &AccountFacts) -> Option<AccountView> {
         let page_size = self.page_size();
-        let line = self.book.resolve(facts.uid, self.mem_total, page_size)?;
+        let target = |gid| Target::Group(gid);
+        let line = match facts.whose {
+            Counted::User(uid) => self.book.resolve(uid, self.mem_total, page_size),
+            Counted::Group(gid) => self.book.resolve_target(&target(gid), self.mem_total, page_size),
+        }?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         let shared = self.walked_shared();
-        let is_partly = shared.is_some_and(|shared| shared.partly.contains(&facts.uid));
+        let users = self.users_of(facts.whose);
+        let is_partly = |shared: &Shared| users.iter().any(|uid| shared.partly.contains(uid));
+        let is_partly = shared.is_some_and(is_partly);
+        let limit = |pages| (!line.is_none()).then(|| bytes(pages));
         Some(AccountView {
-            account: Account::User(facts.uid),
+            account: facts.whose.into(),
             name: None,
             usage_bytes: bytes(facts.usage.saturating_add(facts.lasting)),
             reserved_bytes: bytes(facts.reserved),
             shared_bytes: shared.map(|_| bytes(facts.shared.saturating_add(facts.lasting))),
-            shared_files: self.shared_files(facts.uid),
+            shared_files: self.shared_files(&users),
             peak_bytes: Some(bytes(facts.peak)),
-            soft_bytes: Some(bytes(facts.soft)),
-            hard_bytes: Some(bytes(facts.hard)),
-            effective_bytes: facts.effective.map(bytes),
+            soft_bytes: limit(facts.soft),
+            hard_bytes: limit(facts.hard),
+            effective_bytes: facts.effective.and_then(limit),
             action: line.action,
             near: facts.near,
             processes: u64::from(facts.processes),
             source: line.source,
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
-            note: is_partly.then(|| NOT_FULLY_KNOWN.into()),
+            note: is_partly.then(|| NOT_FULLY_KNOWN.into()).or_else(|| self.doubt_of(facts.whose)),
             process_list: None,
             process_list_more: None,
         })
@@ -109,9 +116,23 @@ impl<K: TheKernel> Guard<K> {
         charged.map(|attached| &attached.shared_memory).filter(|shared| shared.unexplained.is_some())
     }
 
-    fn shared_files(&self, uid: Uid) -> Vec<SharedFileView> {
-        let owned = self.walked_shared().and_then(|shared| shared.owned.get(&uid));
-        let largest = owned.map_or(&[][..], |owned| &owned.largest);
+    /// Whose processes are charged to an account.
+    fn users_of(&self, whose: Counted) -> Vec<Uid> {
+        self.attached.as_ref().map_or_else(Vec::new, |attached| attached.groups.users_of(whose))
+    }
+
+    /// Why members of a group may be missing, or still be charged to it.
+    fn doubt_of(&self, whose: Counted) -> Option<String> {
+        match whose {
+            Counted::User(_) => None,
+            Counted::Group(gid) => {
+                Some(format!("of its members: {}", self.book.membership(gid)?.doubt.as_ref()?))
+            }
+        }
+    }
+
+    fn shared_files(&self, users: &[Uid]) -> Vec<SharedFileView> {
+        let largest = self.walked_shared().map_or_else(Vec::new, |shared| shared.largest_of(users));
         let view = |(name, pages): &(SharedName, Pages)| SharedFileView {
             name: named(name),
             bytes: self.page_size().to_bytes(*pages).0,
@@ -198,7 +219,7 @@ impl<K: TheKernel> Guard<K> {
 
     fn guards(&self, limits_on: bool) -> Guards {
         let dying_lines =
-            self.context.pending.count_of(|owner| matches!(owner, Owner::User(_) | Owner::Measured(_)));
+            self.context.pending.count_of(|owner| matches!(owner, Owner::Line(_) | Owner::Measured(_)));
         let dying_machine = self.context.pending.count_of(|owner| owner == Owner::Machine);
         let dying_floor = self.context.pending.count_of(|owner| owner == Owner::WorkingSet);
         let view = |on: bool, dying, guard| GuardView {
@@ -315,7 +336,8 @@ impl<K: TheKernel> Guard<K> {
         };
         let counters = attached.limits.counters().map_err(|error| Refusal::Internal(error.to_string()))?;
         let accounts = attached.limits.accounts().map_err(|error| Refusal::Internal(error.to_string()))?;
-        let processes = accounts.iter().map(|one| u64::from(one.processes)).sum();
+        let users = accounts.iter().filter(|one| one.whose.user().is_some());
+        let processes = users.map(|one| u64::from(one.processes)).sum();
         let maps: Vec<MapView> = attached
             .limits
             .maps()

@@ -2,18 +2,25 @@
 
 use super::page::Labels;
 use crate::{directory::Mark, owners::read_capped};
-use plimsoll_policy::{account::Account, container::container_of, units::Uid};
-use plimsoll_wire::text::passwd_entries;
+use plimsoll_policy::{
+    account::Account,
+    container::container_of,
+    units::{Gid, Uid},
+};
+use plimsoll_wire::text::{group_entries, passwd_entries};
 use std::{collections::BTreeMap, path::Path};
 
 /// Who has which name, as far as the daemon knows it without asking anybody.
 const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
 
 /// Whose series it is. Accounts that are called the same are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
     /// One user's.
     User(Uid),
+    /// All members' of one group.
+    Group(Gid),
     /// A systemd unit's.
     Unit(String),
     /// All programs'.
@@ -26,6 +33,7 @@ impl Of {
     pub(super) fn account(account: &Account) -> Self {
         match account {
             Account::User(uid) => Self::User(*uid),
+            Account::Group(gid) => Self::Group(*gid),
             Account::Cgroup(path) => {
                 unit(path.as_str()).map_or(Self::Other, |unit| Self::Unit(unit.to_owned()))
             }
@@ -39,9 +47,10 @@ impl Of {
     }
 
     /// What it is of, and its name.
-    pub(super) fn labels(&self, users: &Users) -> Labels {
+    pub(super) fn labels(&self, names: &Names) -> Labels {
         let (kind, name) = match self {
-            Self::User(uid) => ("user", Some(("user", users.name(*uid)))),
+            Self::User(uid) => ("user", Some(("user", names.of_user(*uid)))),
+            Self::Group(gid) => ("group", Some(("group", names.of_group(*gid)))),
             Self::Unit(unit) => ("unit", Some(("unit", unit.clone()))),
             Self::System => ("system", None),
             Self::Other => ("other", None),
@@ -58,42 +67,56 @@ fn unit(path: &str) -> Option<&str> {
     outside.filter_map(|above| above.rsplit('/').next()).filter(is_unit).last()
 }
 
-/// The names of users.
+/// The names of users and groups.
 #[derive(Debug, Default)]
-pub(super) struct Users {
-    names: BTreeMap<Uid, String>,
-    /// The file as it was read.
-    read: Option<Mark>,
+pub(super) struct Names {
+    users: BTreeMap<Uid, String>,
+    groups: BTreeMap<Gid, String>,
+    /// The files as they were read.
+    read: [Option<Mark>; 2],
 }
 
-impl Users {
-    /// Reads the file where it has changed since.
+impl Names {
+    /// Reads the files where they have changed since.
     pub(super) fn renew(&mut self) {
-        let mark = Mark::of(Path::new(USERS));
-        if mark != self.read {
+        let marks = [USERS, GROUPS].map(|file| Mark::of(Path::new(file)));
+        if marks != self.read {
             // What cannot be read is as if it were empty: users have their numbers then.
-            *self = Self { read: mark, ..Self::of(&read_capped(Path::new(USERS)).unwrap_or_default()) };
+            let [users, groups] =
+                [USERS, GROUPS].map(|file| read_capped(Path::new(file)).unwrap_or_default());
+            *self = Self { read: marks, ..Self::of(&users, &groups) };
         }
     }
 
-    /// From the text of `/etc/passwd`. No two users are called the same: of one name the first counts, as for the C library,
-    /// and a name of digits alone could be another's number.
-    pub(super) fn of(passwd: &[u8]) -> Self {
-        let mut uids: BTreeMap<&str, Uid> = BTreeMap::new();
-        let mut names = BTreeMap::new();
-        for user in passwd_entries(passwd) {
-            let Ok(name) = core::str::from_utf8(user.name) else { continue };
-            let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
-            if !is_number && *uids.entry(name).or_insert(user.uid) == user.uid {
-                names.entry(user.uid).or_insert_with(|| name.to_owned());
-            }
-        }
-        Self { names, read: None }
+    /// From the texts of `/etc/passwd` and `/etc/group`.
+    pub(super) fn of(passwd: &[u8], group: &[u8]) -> Self {
+        let users = passwd_entries(passwd).map(|user| (user.name, user.uid));
+        let groups = group_entries(group).map(|group| (group.name, group.gid));
+        Self { users: named(users), groups: named(groups), read: [None, None] }
     }
 
-    fn name(&self, uid: Uid) -> String {
-        self.names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+    fn of_user(&self, uid: Uid) -> String {
+        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
+
+    fn of_group(&self, gid: Gid) -> String {
+        self.groups.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
+    }
+}
+
+/// By number. No two are called the same: of one name the first counts, as for the C library, and a name of digits alone
+/// could be another's number.
+fn named<'a, N: Copy + Ord>(entries: impl Iterator<Item = (&'a [u8], N)>) -> BTreeMap<N, String> {
+    let mut numbers: BTreeMap<&str, N> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for (name, number) in entries {
+        let Ok(name) = core::str::from_utf8(name) else { continue };
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number && *numbers.entry(name).or_insert(number) == number {
+            names.entry(number).or_insert_with(|| name.to_owned());
+        }
+    }
+    names
 }
 
 #[cfg(test)]

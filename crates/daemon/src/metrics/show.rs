@@ -1,7 +1,7 @@
 //! What the page tells, from the daemon's status, the machine's own numbers and what incidents add up to.
 
 use super::{
-    account::{Of, Users},
+    account::{Names, Of},
     page::{Labels, Page, Value},
     tally::{Counts, seconds},
 };
@@ -28,7 +28,7 @@ pub(super) struct Facts {
 }
 
 /// The page; with `users`, for whoever may know of single users and units.
-pub(super) fn page(facts: &Facts, counts: &Counts, users: Option<&Users>) -> Page {
+pub(super) fn page(facts: &Facts, counts: &Counts, users: Option<&Names>) -> Page {
     let mut page = Page::default();
     let status = &facts.status;
     let version = Vec::from([("version", env!("CARGO_PKG_VERSION").to_owned())]);
@@ -272,7 +272,7 @@ impl Sum {
     }
 }
 
-fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Users>) {
+fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Names>) {
     let near = views.iter().filter(|view| view.near).count();
     page.gauge("plimsoll_accounts", "Accounts with a line.", u64::try_from(views.len()).ok());
     page.gauge("plimsoll_accounts_near", "Accounts at or above their soft limit.", u64::try_from(near).ok());
@@ -289,7 +289,7 @@ fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Users>) {
         sums.truncate(ACCOUNTS_MAX);
         sums.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
-    let nameless = Users::default();
+    let nameless = Names::default();
     let users = users.unwrap_or(&nameless);
     let mut each = |name, help, value: fn(&Sum) -> Option<Value>| {
         page.gauges(name, help, sums.iter().filter_map(|(of, sum)| Some((of.labels(users), value(sum)?))));
@@ -310,7 +310,7 @@ fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Users>) {
     each("plimsoll_account_processes", "Processes charged to the account.", |sum| Some(sum.processes.into()));
 }
 
-fn account_kills(page: &mut Page, counts: &Counts, users: Option<&Users>) {
+fn account_kills(page: &mut Page, counts: &Counts, users: Option<&Names>) {
     let Some(users) = users else { return };
     page.counters(
         "plimsoll_account_kills",

@@ -113,14 +113,12 @@ impl Teller {
 
     /// These are near now. Costs nothing while nobody listens or nothing changes. What finds no room in the queue is told the
     /// next time, which comes within a second while anybody is near.
-    pub(crate) fn settle(&mut self, near: Option<&BTreeSet<Uid>>) {
+    pub(crate) fn settle(&mut self, near: &BTreeSet<Uid>) {
         let audience = self.link.shared.audience.load(Ordering::Acquire);
         if core::mem::replace(&mut self.audience, audience) != audience {
             // Whoever listens now knows of nobody.
             self.told.clear();
         }
-        let nobody = BTreeSet::new();
-        let near = near.unwrap_or(&nobody);
         if audience.is_multiple_of(2) || *near == self.told {
             return;
         }
@@ -157,25 +155,25 @@ mod tests {
         let (link, inbox) = link().unwrap();
         let mut teller = Teller::new(link);
         let near = BTreeSet::from([Uid(1), Uid(2)]);
-        teller.settle(Some(&near));
+        teller.settle(&near);
         assert_eq!(heard(&inbox), [], "nobody listens");
         inbox.audience(true);
         inbox.audience(true);
-        teller.settle(Some(&near));
-        teller.settle(Some(&near));
+        teller.settle(&near);
+        teller.settle(&near);
         assert_eq!(heard(&inbox), [Message::Near(Uid(1)), Message::Near(Uid(2))]);
-        teller.settle(Some(&BTreeSet::from([Uid(2)])));
+        teller.settle(&BTreeSet::from([Uid(2)]));
         assert_eq!(heard(&inbox), [Message::Far(Uid(1))]);
         // The last one goes and another comes, before the guard's next turn.
         inbox.audience(false);
         inbox.audience(true);
-        teller.settle(Some(&near));
+        teller.settle(&near);
         assert_eq!(
             heard(&inbox),
             [Message::Near(Uid(1)), Message::Near(Uid(2))],
             "the newcomer knows nothing"
         );
-        teller.settle(None);
+        teller.settle(&BTreeSet::new());
         assert_eq!(heard(&inbox), [Message::Far(Uid(1)), Message::Far(Uid(2))], "no line is left");
     }
 
@@ -185,11 +183,11 @@ mod tests {
         let mut teller = Teller::new(link);
         inbox.audience(true);
         let near: BTreeSet<Uid> = (0..100).map(Uid).collect();
-        teller.settle(Some(&near));
+        teller.settle(&near);
         assert_eq!(heard(&inbox).len(), QUEUE_MAX);
-        teller.settle(Some(&near));
+        teller.settle(&near);
         assert_eq!(heard(&inbox).len(), 100 - QUEUE_MAX);
-        teller.settle(Some(&near));
+        teller.settle(&near);
         assert_eq!(heard(&inbox), []);
     }
 }

@@ -112,8 +112,8 @@ fn content_that_is_no_limits_file_is_damaged() {
 fn a_newer_version_is_named_before_its_content_is_looked_at() {
     let (_outer, folder) = folder();
     prepare_folder(&folder).unwrap();
-    let error = refused(&folder, b"{\"lines\":[\"unheard of\"],\"version\":2,\"more\":{}}");
-    assert!(matches!(error, StateError::Future { version: 2, .. }), "{error}");
+    let error = refused(&folder, b"{\"lines\":[\"unheard of\"],\"version\":3,\"more\":{}}");
+    assert!(matches!(error, StateError::Future { version: 3, .. }), "{error}");
 }
 
 #[test]
@@ -217,4 +217,20 @@ fn a_save_that_fails_says_so_and_leaves_nothing_behind() {
     let error = file.save(&lines()).unwrap_err();
     assert!(matches!(error, StateError::Io { operation: "replace", .. }), "{error}");
     assert!(!folder.join(NEW_FILE_NAME).exists());
+}
+
+#[test]
+fn a_line_of_each_member_that_the_first_version_wrote_stays_one() {
+    let (_outer, folder) = folder();
+    fs::create_dir(&folder).unwrap();
+    let line = r#"[{"target":"TARGET","set_by":0,"line":{"hard":"25%"}}]"#;
+    let targets =
+        [(1, "group:50", "@50"), (1, "user:7", "user:7"), (2, "group:50", "group:50"), (2, "@50", "@50")];
+    for (version, written, read) in targets {
+        let content = format!("{{\"version\":{version},\"lines\":{}}}", line.replace("TARGET", written));
+        fs::write(folder.join(FILE_NAME), content).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let (_, lines) = StateFile::load::<Vec<StoredLine>>(&folder, LINES).unwrap();
+        assert_eq!(lines[0].target.to_string(), read, "version {version}, {written}");
+    }
 }

@@ -8,11 +8,12 @@ fn an_account_reads_back_from_its_json() {
     let json = serde_json::to_string(&account).unwrap();
     assert_eq!(json, "\"user:1000\"");
     assert_eq!(serde_json::from_str::<Account>(&json).unwrap(), account);
-    for text in ["cgroup:/machine.slice/libpod-1.scope", "cgroup:/a b/\u{e9}", "system"] {
+    for text in ["group:50", "cgroup:/machine.slice/libpod-1.scope", "cgroup:/a b/\u{e9}", "system"] {
         assert_eq!(text.parse::<Account>().unwrap().to_string(), text);
     }
     serde_json::from_str::<Account>("\"cgroup:a\"").unwrap_err();
     serde_json::from_str::<Account>("\"user:alice\"").unwrap_err();
+    serde_json::from_str::<Account>("\"group:staff\"").unwrap_err();
     serde_json::from_str::<Account>("\"1000\"").unwrap_err();
 }
 

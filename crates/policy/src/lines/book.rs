@@ -1,8 +1,8 @@
 //! All lines together, and the rule of which one counts.
 
 use super::{
-    BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, Line, LineError, Members, Membership, PageSize, Pages,
-    Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
+    Action, BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, Line, LineError, Members, Membership, NO_LINE,
+    PageSize, Pages, Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
 };
 use alloc::sync::Arc;
 use core::cmp::Reverse;
@@ -134,7 +134,9 @@ impl LineBook {
     pub fn numbered_uids(&self) -> BTreeSet<Uid> {
         let users = self.targets().filter_map(|target| match target {
             Target::User(uid) => Some(*uid),
-            Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
+            Target::Members(_) | Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => {
+                None
+            }
         });
         users.collect()
     }
@@ -146,14 +148,38 @@ impl LineBook {
         self.numbered_uids().into_iter().chain(self.own.keys().copied()).collect()
     }
 
-    /// The groups that have a line.
+    /// The groups that have a line, for each of their members or for all together.
     #[must_use]
     pub fn gids(&self) -> BTreeSet<Gid> {
         let groups = self.targets().filter_map(|target| match target {
-            Target::Group(gid) => Some(*gid),
+            Target::Members(gid) | Target::Group(gid) => Some(*gid),
             Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         });
         groups.collect()
+    }
+
+    /// The groups with a line for all their members together.
+    #[must_use]
+    pub fn groups(&self) -> BTreeSet<Gid> {
+        let all = || Target::Group(Gid(0))..=Target::Group(Gid(u32::MAX));
+        let drawn = self.config.range(all()).chain(self.state.range(all()));
+        let groups = drawn.filter_map(|(target, _)| match target {
+            Target::Group(gid) => Some(*gid),
+            Target::Members(_) | Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => {
+                None
+            }
+        });
+        groups.collect()
+    }
+
+    /// Those of them that a user is in, whose line is in force: the tightest first.
+    #[must_use]
+    pub fn groups_of(&self, uid: Uid, mem_total: Bytes, page_size: PageSize) -> Vec<Gid> {
+        let theirs = self.groups().into_iter().filter(|gid| self.is_member(uid, *gid));
+        let drawn = |gid| Some((self.resolve_target(&Target::Group(gid), mem_total, page_size)?.hard, gid));
+        let mut drawn: Vec<_> = theirs.filter_map(drawn).collect();
+        drawn.sort_unstable();
+        drawn.into_iter().map(|(_, gid)| gid).collect()
     }
 
     /// The cgroups that have a line, and the machine where it has one.
@@ -195,7 +221,7 @@ impl LineBook {
     }
 
     /// The line the administrator gave a user, by number, through a group or by `default`: what the user's own line may
-    /// not exceed.
+    /// not exceed. Whoever has none and is in a group with a line for all together is counted: see [`Resolved::is_none`].
     #[must_use]
     pub fn resolve_administrators(
         &self,
@@ -206,10 +232,15 @@ impl LineBook {
         let resolve = |target| self.resolve_target(&target, mem_total, page_size);
         let of_groups = || {
             let theirs = self.members.iter().filter(|(_, membership)| membership.uids.contains(&uid));
-            theirs.filter_map(|(gid, _)| resolve(Target::Group(*gid))).reduce(more_generous)
+            theirs.filter_map(|(gid, _)| resolve(Target::Members(*gid))).reduce(more_generous)
         };
         let default = || if self.range.contains(uid) { resolve(Target::Default) } else { None };
-        resolve(Target::User(uid)).or_else(of_groups).or_else(default)
+        let counted = || {
+            let group = Target::Group(*self.groups_of(uid, mem_total, page_size).first()?);
+            let drawn = resolve(group)?;
+            Some(Resolved { hard: NO_LINE, soft: NO_LINE, action: Action::Notify, ..drawn })
+        };
+        resolve(Target::User(uid)).or_else(of_groups).or_else(default).or_else(counted)
     }
 
     /// The `default` line in force for [`LineBook::range`].

@@ -324,7 +324,7 @@ fn a_line_too_small_is_never_in_force() {
 fn a_target_reads_back_from_its_text_and_nothing_else_does() {
     let cgroup = || Target::Cgroup("/machine.slice/a b".parse().unwrap());
     for target in
-        [Target::Default, ALICES, Target::Group(Gid(50)), Target::Group(Gid(0)), cgroup(), Target::System]
+        [Target::Default, ALICES, Target::Members(Gid(50)), Target::Group(Gid(0)), cgroup(), Target::System]
     {
         assert_eq!(target.to_string().parse(), Ok(target));
     }
@@ -335,7 +335,8 @@ fn a_target_reads_back_from_its_text_and_nothing_else_does() {
         "user:-1",
         "user:4294967295",
         "Default",
-        "@50",
+        "@",
+        "@staff",
         "group:",
         "group:4294967295",
         "cgroup:",
@@ -348,7 +349,7 @@ fn a_target_reads_back_from_its_text_and_nothing_else_does() {
         assert_eq!(
             error.to_string(),
             std::format!(
-                "'{bad}' is none of 'default', 'system', 'user:' and a uid, 'group:' and a gid, 'cgroup:' and a path"
+                "'{bad}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'cgroup:' and a path"
             )
         );
     }

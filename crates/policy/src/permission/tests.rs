@@ -43,7 +43,7 @@ fn root_may_everything() {
     let administrators = [(Target::User(ALICE), line("1G", Action::Kill))];
     for target in [
         Target::Default,
-        Target::Group(STAFF),
+        Target::Members(STAFF),
         Target::User(ALICE),
         Target::User(Uid::ROOT),
         slice(),
@@ -83,9 +83,9 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
         (Request::ClearLine { target: bobs() }, Refused::NotYourAccount { target: bobs() }),
         (set(Target::Default, "1M", Action::Kill, false), Refused::DefaultLine),
         (Request::ClearLine { target: Target::Default }, Refused::DefaultLine),
-        (set(Target::Group(STAFF), "1M", Action::Kill, false), Refused::GroupLine),
-        (set(Target::Group(STAFF), "1M", Action::Kill, true), Refused::GroupLine),
-        (Request::ClearLine { target: Target::Group(STAFF) }, Refused::GroupLine),
+        (set(Target::Members(STAFF), "1M", Action::Kill, false), Refused::GroupLine),
+        (set(Target::Members(STAFF), "1M", Action::Kill, true), Refused::GroupLine),
+        (Request::ClearLine { target: Target::Members(STAFF) }, Refused::GroupLine),
         (Request::ReadGroup(Gid(51)), Refused::NotYourGroup(Gid(51))),
         (
             set(Target::User(Uid::ROOT), "1M", Action::Kill, true),
@@ -104,7 +104,7 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
 #[test]
 fn a_user_sets_a_line_up_to_the_administrators_and_not_a_page_more() {
     let own = || Target::User(ALICE);
-    for target in [own(), Target::Group(STAFF), Target::Default] {
+    for target in [own(), Target::Members(STAFF), Target::Default] {
         let administrators = [(target, line("1G", Action::Kill))];
         for (hard, now) in [("512M", false), ("512M", true), ("1G", false), ("12.5%", false)] {
             assert_eq!(ask(ALICE, set(own(), hard, Action::Kill, now), &administrators), Ok(()), "{hard}");
@@ -180,25 +180,52 @@ fn a_line_is_put_only_where_its_setter_may_put_it() {
     assert_eq!(Place::of(ALICE, alices()), Some(Place::Own(ALICE)));
     assert_eq!(Place::of(BOB, alices()), None);
     assert_eq!(Place::of(ALICE, Target::Default), None);
-    assert_eq!(Place::of(ALICE, Target::Group(STAFF)), None);
+    assert_eq!(Place::of(ALICE, Target::Members(STAFF)), None);
     assert_eq!(Place::of(ALICE, slice()), None);
     assert_eq!(Place::of(ALICE, Target::System), None);
-    assert_eq!(Place::of(Uid::ROOT, Target::Group(STAFF)).map(|place| place.set_by()), Some(Uid::ROOT));
+    assert_eq!(Place::of(Uid::ROOT, Target::Members(STAFF)).map(|place| place.set_by()), Some(Uid::ROOT));
     assert_eq!(Place::Own(ALICE).set_by(), ALICE);
 }
 
 #[test]
 fn accounts_are_shown_to_their_user_and_root() {
     let account = Account::User(ALICE);
-    assert!(visible(&account, ALICE) && visible(&account, Uid::ROOT) && !visible(&account, BOB));
+    let mut book = LineBook::new(UidRange::default());
+    assert!(visible(&account, ALICE, &book) && visible(&account, Uid::ROOT, &book));
+    assert!(!visible(&account, BOB, &book));
     let cgroup = slice().measured().unwrap();
-    assert!(visible(&cgroup, Uid::ROOT) && !visible(&cgroup, ALICE));
-    assert!(visible(&Account::System, ALICE));
+    assert!(visible(&cgroup, Uid::ROOT, &book) && !visible(&cgroup, ALICE, &book));
+    assert!(visible(&Account::System, ALICE, &book));
+    let group = Account::Group(STAFF);
+    assert!(visible(&group, Uid::ROOT, &book) && !visible(&group, ALICE, &book));
+    book.replace_members(Members::from([(STAFF, Membership { uids: [ALICE].into(), doubt: None })]));
+    assert!(visible(&group, ALICE, &book) && !visible(&group, BOB, &book));
+}
+
+#[test]
+fn what_a_group_uses_is_its_members_to_read_and_its_line_is_roots_to_draw() {
+    let read = |peer| ask(peer, Request::ReadAccount(Account::Group(STAFF)), &[]);
+    assert_eq!(
+        (read(ALICE), read(Uid::ROOT), read(BOB)),
+        (Ok(()), Ok(()), Err(Refused::NotYourGroup(STAFF)))
+    );
+    let draw = |peer| ask(peer, set(Target::Group(STAFF), "1G", Action::Kill, true), &[]);
+    assert_eq!((draw(ALICE), draw(Uid::ROOT)), (Err(Refused::GroupLine), Ok(())));
+    let clear = ask(ALICE, Request::ClearLine { target: Target::Group(STAFF) }, &[]);
+    assert_eq!(clear, Err(Refused::GroupLine));
+}
+
+#[test]
+fn whom_only_a_groups_line_is_for_may_draw_any_line_of_their_own() {
+    let staff = [(Target::Group(STAFF), line("1G", Action::Kill))];
+    assert_eq!(ask(ALICE, set(Target::User(ALICE), "2G", Action::Notify, false), &staff), Ok(()));
+    let refused = ask(BOB, set(Target::User(BOB), "1G", Action::Kill, false), &staff);
+    assert_eq!(refused, Err(Refused::NoAdministrators(BOB)));
 }
 
 #[test]
 fn a_groups_line_is_shown_to_its_members_and_root() {
-    let group = Target::Group(STAFF);
+    let group = Target::Members(STAFF);
     let mut book = LineBook::new(UidRange::default());
     assert!(group_visible(&group, Uid::ROOT, &book) && !group_visible(&group, ALICE, &book));
     let staff = Membership { uids: [ALICE].into(), doubt: None };

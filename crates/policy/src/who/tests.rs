@@ -19,10 +19,10 @@ fn every_documented_form_is_read() {
         ("user:alice", named("alice")),
         ("user:default", named("default")),
         ("default", Who::Default),
-        ("@staff", Who::Group("staff".to_string())),
-        ("@domain users", Who::Group("domain users".to_string())),
+        ("@staff", Who::Members("staff".to_string())),
+        ("@domain users", Who::Members("domain users".to_string())),
         ("group:staff", Who::Group("staff".to_string())),
-        ("@50", Who::Gid(Gid(50))),
+        ("@50", Who::MembersOf(Gid(50))),
         ("group:0", Who::Gid(Gid(0))),
         ("job:7", Who::Job("7".to_string())),
         ("cgroup:/user.slice/a", Who::Cgroup("/user.slice/a".parse().unwrap())),
@@ -54,12 +54,14 @@ fn what_names_nobody_is_refused() {
 
 #[test]
 fn all_but_jobs_are_served() {
-    for text in ["alice", "1000", "default", "@staff", "@50", "cgroup:/x", "system"] {
+    for text in
+        ["alice", "1000", "default", "@staff", "@50", "group:staff", "group:50", "cgroup:/x", "system"]
+    {
         assert_eq!(text.parse::<Who>().unwrap().supported(), Ok(()));
     }
     assert_eq!(
         "job:7".parse::<Who>().unwrap().supported().unwrap_err().to_string(),
-        "'job:7' is not available in this version; give a user name, a uid, @group, cgroup:PATH, 'default' or 'system'"
+        "'job:7' is not available in this version; give a user name, a uid, @group, group:NAME, cgroup:PATH, 'default' or 'system'"
     );
 }
 

@@ -110,6 +110,9 @@ fn higher(incident: &Incident, reader: Reader) -> String {
         (Some(Account::User(uid)), Reader::Administrator) => {
             format!("give the user a higher line: plimsoll limit set {uid} SIZE.")
         }
+        (Some(Account::Group(gid)), Reader::Administrator) => {
+            format!("give the group a higher line: plimsoll limit set group:{gid} SIZE.")
+        }
         (Some(account @ (Account::Cgroup(_) | Account::System)), Reader::Administrator) => {
             format!("draw a higher line: plimsoll limit set {} SIZE.", quoted(&account.to_string()))
         }

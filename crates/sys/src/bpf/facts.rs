@@ -6,7 +6,7 @@ use plimsoll_policy::{
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
-use plimsoll_wire::{abi, pages};
+use plimsoll_wire::{abi, counted, pages};
 use zerocopy::FromBytes as _;
 
 /// With so many copies that are nowhere to be charged a survey is asked for.
@@ -18,7 +18,11 @@ pub struct AccountFacts {
     /// Its number.
     pub index: u32,
     /// Whose.
-    pub uid: Uid,
+    pub whose: Counted,
+    /// The numbers of the accounts that are charged besides; 0 is none.
+    pub above: [u32; abi::PLIMSOLL_ABOVE_MOST as usize],
+    /// What those above count as well.
+    pub counts: Counts,
     /// Charged now.
     pub usage: Pages,
     /// The line as set.
@@ -61,6 +65,49 @@ pub struct AccountFacts {
     pub peak: Pages,
 }
 
+/// What an account counts, as it is there: of a group the sum of its members', as soon as no event is in the middle of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Pages charged.
+    pub usage: i64,
+    /// Of these, what is dying, with what the line does not leave out.
+    pub dying: i64,
+    /// Address spaces.
+    pub processes: i64,
+    /// As [`AccountFacts::copyable`].
+    pub copyable: i64,
+    /// As [`AccountFacts::reserved`].
+    pub reserved: i64,
+    /// As [`AccountFacts::shared`].
+    pub ending: i64,
+    /// As [`AccountFacts::lasting`].
+    pub lasting: i64,
+}
+
+impl Counts {
+    /// Each count of both, put together.
+    #[must_use]
+    pub fn with(self, other: Self, both: impl Fn(i64, i64) -> i64) -> Self {
+        Self {
+            usage: both(self.usage, other.usage),
+            dying: both(self.dying, other.dying),
+            processes: both(self.processes, other.processes),
+            copyable: both(self.copyable, other.copyable),
+            reserved: both(self.reserved, other.reserved),
+            ending: both(self.ending, other.ending),
+            lasting: both(self.lasting, other.lasting),
+        }
+    }
+}
+
+impl AccountFacts {
+    /// Whether what is charged to it is charged to the account of this number as well.
+    #[must_use]
+    pub fn is_below(&self, account: u32) -> bool {
+        account != 0 && self.above.contains(&account)
+    }
+}
+
 /// A tracked address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, as the programs keep them")]
@@ -77,6 +124,8 @@ pub struct AddressSpace {
     pub uid: Uid,
     /// Whose account it is charged to: not `uid` where that is a subordinate one.
     pub user: Uid,
+    /// The number of the account for whose line it was claimed last; 0: it never was.
+    pub claimed: u32,
     /// The family that it shares pages with since a fork; 0: none.
     pub family: u64,
     /// Pages charged to the account for it alone.
@@ -117,14 +166,31 @@ pub(super) fn wire_pages(pages: Pages) -> i64 {
     i64::try_from(pages.0).unwrap_or(i64::MAX)
 }
 
-pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> AccountFacts {
+/// `None`: of a kind that this version does not know.
+pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Option<AccountFacts> {
     let signal = u32::from(account.signal);
     // As dying_bound() in bpf/limits/account.h.
     let grace = if signal == 15 { account.hard_pages >> abi::PLIMSOLL_GRACE_SHIFT } else { 0 };
     let most = i64::from(account.dying_most).saturating_add(grace);
-    AccountFacts {
+    let place = |place: usize| {
+        let mask = (1_u64 << abi::PLIMSOLL_ABOVE_BITS) - 1;
+        let number =
+            account.above.checked_shr(abi::PLIMSOLL_ABOVE_BITS * u32::try_from(place).unwrap_or(u32::MAX));
+        number.map_or(0, |number| u32::try_from(number & mask).unwrap_or(0))
+    };
+    Some(AccountFacts {
         index,
-        uid: Uid(account.id),
+        whose: counted(account.of, account.id)?,
+        above: core::array::from_fn(place),
+        counts: Counts {
+            usage: account.usage_pages,
+            dying: account.dying_pages,
+            processes: account.processes,
+            copyable: account.copyable_pages,
+            reserved: account.reserved_pages,
+            ending: account.ending_pages,
+            lasting: account.lasting_pages,
+        },
         usage: pages(account.usage_pages),
         hard: pages(account.hard_pages),
         soft: pages(account.soft_pages),
@@ -145,7 +211,7 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Acco
         shared: pages(account.ending_pages),
         lasting: pages(account.lasting_pages),
         peak: pages(account.peak_pages),
-    }
+    })
 }
 
 /// As the programs have it.
@@ -162,16 +228,16 @@ fn key_of(whose: Counted) -> u64 {
     u64::from(of) << 32 | u64::from(id)
 }
 
-/// A user's account, by the two maps; `None` when it has none.
+/// An account, by the two maps; `None` when there is none.
 pub(super) fn account_of(
-    uid: Uid,
+    whose: Counted,
     account_numbers: &impl Table,
     accounts: &impl Table,
 ) -> Result<Option<AccountFacts>, BpfError> {
-    let Some(index) = account_numbers.get::<u32>(&key_of(uid.into()).to_ne_bytes())? else {
+    let Some(index) = account_numbers.get::<u32>(&key_of(whose).to_ne_bytes())? else {
         return Ok(None);
     };
-    Ok(accounts.get(&index.to_ne_bytes())?.map(|account| account_facts(index, &account)))
+    Ok(accounts.get(&index.to_ne_bytes())?.and_then(|account| account_facts(index, &account)))
 }
 
 /// The pages in a word that also names an account.
@@ -192,6 +258,7 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         start_ns: entry.start_ns,
         uid: Uid(entry.uid),
         user: Uid(entry.user),
+        claimed: entry.claimed,
         family: entry.family,
         own: word_pages(entry.word),
         shared: pages(entry.shared_pages.wrapping_add(entry.inherited_pages)),

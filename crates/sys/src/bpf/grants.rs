@@ -2,7 +2,7 @@
 
 use super::{
     error::BpfError,
-    facts::{AccountFacts, AddressSpace, account_of, address_space, wire_pages},
+    facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, wire_pages},
     pins::Pins,
     site::{Call, Site, Table as _},
 };
@@ -205,12 +205,23 @@ impl<S: Site> Grants<S> {
         }
     }
 
-    /// One user's account; `None` when it has none. Far from the line its usage lags behind the kernel's counters.
+    /// One user's account; `None` when it has none. Where less is left below the line of a group that the user is in, what is
+    /// told is of that line. Far from the line usage lags behind the kernel's counters.
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn account(&self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
-        Ok(account_of(uid, &self.account_numbers, &self.accounts)?.map(GrantAccount::from))
+        let Some(own) = account_of(uid.into(), &self.account_numbers, &self.accounts)? else {
+            return Ok(None);
+        };
+        let mut tightest = own;
+        for number in own.above.into_iter().filter(|number| *number != 0) {
+            let above = self.accounts.get(&number.to_ne_bytes())?;
+            let room = |one: &AccountFacts| one.hard.saturating_sub(one.usage);
+            let above = above.and_then(|account| account_facts(number, &account));
+            tightest = above.filter(|one| room(one) < room(&tightest)).unwrap_or(tightest);
+        }
+        Ok(Some(GrantAccount { processes: own.processes, ..tightest.into() }))
     }
 
     /// Shows `visit` each address space that was granted pages and has not touched all of them, and how many are left.

@@ -1,9 +1,15 @@
 //! The limits programs in force, through their pins: lines drawn, accounts read, victims marked.
 
 use super::{
+    arguments::{
+        CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, LineSet, MapFacts, SharedPages,
+        VictimMark, Weighing,
+    },
     error::BpfError,
     events::Events,
-    facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, kind_and_id, wire_pages},
+    facts::{
+        AccountFacts, AddressSpace, Counts, account_facts, account_of, address_space, kind_and_id, wire_pages,
+    },
     link::{attach_tracepoint, open_pinned, pin},
     load::AT_EVENTS,
     pins::{Meta, Pins, cause, remove_pin},
@@ -13,9 +19,7 @@ use super::{
 use crate::process;
 use plimsoll_policy::{
     account::Counted,
-    lines::SERVICES,
-    selection::Weight,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Gid, Nanos, Pages, Pid, Uid},
 };
 use plimsoll_wire::{abi, pages};
 use std::{
@@ -32,170 +36,6 @@ const BATCH_ENTRIES: usize = 512;
 /// How often a line is drawn again that met the account which an event made for the same user at the same time. Once it is
 /// made it stays: the second try finds it.
 const LINE_TRIES: u32 = 3;
-
-/// How a line takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enforce {
-    /// Effective line = the larger of the line and present usage.
-    Ratchet,
-    /// No effective line yet: what already runs is still being entered.
-    Open,
-    /// Effective line = the line.
-    Now,
-    /// As [`Enforce::Ratchet`], but not above the effective line that there was, unless the line itself is.
-    Within,
-}
-
-/// A line to draw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LineSet {
-    /// Whose.
-    pub whose: Counted,
-    /// The hard limit.
-    pub hard: Pages,
-    /// The soft limit.
-    pub soft: Pages,
-    /// What crossing sends; 0 sends nothing.
-    pub signal: u32,
-    /// How it takes effect.
-    pub enforce: Enforce,
-    /// It comes from the default line.
-    pub from_default: bool,
-    /// The numbers of the accounts that are charged besides ([`AccountFacts::index`]); 0 is none.
-    pub above: [u32; abi::PLIMSOLL_ABOVE_MOST as usize],
-}
-
-// The programs leave out whom policy leaves out.
-const _: () = assert!(
-    SERVICES.start().0 == abi::PLIMSOLL_SERVICES_UID_MIN
-        && SERVICES.end().0 == abi::PLIMSOLL_SERVICES_UID_MAX
-);
-
-/// The line for users without one of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefaultLine {
-    /// The hard limit.
-    pub hard: Pages,
-    /// The soft limit.
-    pub soft: Pages,
-    /// What crossing sends; 0 sends nothing.
-    pub signal: u32,
-    /// First uid it is for.
-    pub uid_min: Uid,
-    /// Last uid it is for.
-    pub uid_max: Uid,
-}
-
-/// Processes that share pages since a fork.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FamilyFacts {
-    /// Charged for them, once.
-    pub pages: Pages,
-    /// What they would be charged if nothing were shared any more.
-    pub shares: Pages,
-    /// Charged besides: copies that were found.
-    pub copied: Pages,
-    /// Members that are not dying.
-    pub living: u32,
-    /// The account that is charged for them: a member may have become another's.
-    pub account: u32,
-}
-
-/// Of an account's processes that share memory since a fork, who was read since what went uncharged began anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coverage {
-    /// Each.
-    All,
-    /// Not all yet.
-    Some,
-    /// Somebody lets nobody read it.
-    Hindered,
-}
-
-/// What shared memory a user owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedPages {
-    /// [`AccountFacts::shared`].
-    pub ending: Pages,
-    /// [`AccountFacts::lasting`].
-    pub lasting: Pages,
-    /// When it began to be looked for: what is found first after a line was drawn was there before.
-    pub begun: Nanos,
-}
-
-/// What of its family's copies may be one member's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopiesPart {
-    /// The address space.
-    pub mm: u64,
-    /// Its process.
-    pub pid: Pid,
-    /// At most so many.
-    pub copied: Pages,
-}
-
-/// A living process that uses a dying address space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
-    /// The address space.
-    pub mm: u64,
-    /// [`AddressSpace::tracked_ns`].
-    pub tracked_ns: u64,
-    /// Thread-group leader.
-    pub pid: Pid,
-    /// Its start since boot in nanoseconds.
-    pub start_ns: u64,
-    /// Real uid.
-    pub uid: Uid,
-}
-
-/// What user space tells of a victim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VictimMark {
-    /// It is about to be sent a signal that ends it, as the victim of the account with this [`AccountFacts::index`].
-    Dying {
-        /// Which account is over its line.
-        account: u32,
-    },
-    /// It did not end before its deadline.
-    Expired,
-    /// The signal could not be sent.
-    Spared,
-    /// It was asked to end, and was sent SIGKILL.
-    Condemned,
-}
-
-/// What a process counts, and of which program of it that is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weighing {
-    /// The address space.
-    pub mm: u64,
-    /// [`AddressSpace::tracked_ns`].
-    pub tracked_ns: u64,
-    /// Its process.
-    pub pid: Pid,
-    /// The process's start since boot in nanoseconds.
-    pub start_ns: u64,
-    /// Its real uid when that was found out.
-    pub uid: Uid,
-    /// What each of its pages counts.
-    pub weight: Weight,
-    /// It is never a victim.
-    pub never: bool,
-    /// Its user's session ends with it.
-    pub session: bool,
-}
-
-/// How full one map is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MapFacts {
-    /// Its name.
-    pub name: &'static str,
-    /// Its maximum.
-    pub entries_max: u32,
-    /// Kernel memory it takes; `None` where the kernel does not tell.
-    pub memory_bytes: Option<u64>,
-}
 
 /// The programs in force.
 #[derive(Debug)]
@@ -228,6 +68,7 @@ pub struct Limits<S: Site = Pins> {
     watch_copies: S::Program,
     set_look: S::Program,
     shared_set: S::Program,
+    correct: S::Program,
     keys: Vec<u8>,
     values: Vec<u8>,
     /// What the last walk took of a CPU.
@@ -373,6 +214,7 @@ impl<S: Site> Limits<S> {
             watch_copies: program("watch_copies")?,
             set_look: program("set_look")?,
             shared_set: program("shared_set")?,
+            correct: program("correct")?,
             site,
         })
     }
@@ -639,23 +481,51 @@ impl<S: Site> Limits<S> {
         one(0, Pid(0), copied)
     }
 
-    /// Charges an account for the shared memory that its user owns; `None`: for none any more. False: the account is another
-    /// user's by now, or its line is still being drawn.
+    /// Charges an account for the shared memory that its user owns; `None`: for none any more. Of a group it is said when all
+    /// its members' was charged, and only by when. False: the account is another's by now, or its line is still being drawn.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+    pub fn set_shared(
+        &self,
+        account: u32,
+        whose: Counted,
+        owned: Option<SharedPages>,
+    ) -> Result<bool, BpfError> {
         let none = SharedPages { ending: Pages(0), lasting: Pages(0), begun: Nanos(0) };
         let SharedPages { ending, lasting, begun } = owned.unwrap_or(none);
+        let (of, id) = kind_and_id(whose);
         let mut context = abi::plimsoll_shared_set {
             ending_pages: wire_pages(ending),
             lasting_pages: wire_pages(lasting),
             begun_ns: begun.0,
             account,
-            id: uid.0,
-            ..Default::default()
+            id,
+            of,
+            result: 0,
         };
         self.shared_set.run(&mut context)?;
+        Ok(context.result == 0)
+    }
+
+    /// Adds to what a group's account counts: what was missed when its members came below it. False: it is another's by now.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn correct(&self, account: u32, group: Gid, more: &Counts) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_correction {
+            usage_pages: more.usage,
+            dying_pages: more.dying,
+            processes: more.processes,
+            copyable_pages: more.copyable,
+            reserved_pages: more.reserved,
+            ending_pages: more.ending,
+            lasting_pages: more.lasting,
+            account,
+            id: group.0,
+            ..Default::default()
+        };
+        self.correct.run(&mut context)?;
         Ok(context.result == 0)
     }
 
@@ -710,12 +580,12 @@ impl<S: Site> Limits<S> {
         replace(&self.protected_exes, exes.iter().map(ProtectedExe::entry))
     }
 
-    /// One user's account; `None` when it has none.
+    /// One account; `None` when there is none.
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
-    pub fn account(&self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
-        account_of(uid, &self.account_numbers, &self.accounts)
+    pub fn account(&self, whose: Counted) -> Result<Option<AccountFacts>, BpfError> {
+        account_of(whose, &self.account_numbers, &self.accounts)
     }
 
     /// Every account in use.
@@ -726,9 +596,8 @@ impl<S: Site> Limits<S> {
         let mut all = Vec::new();
         self.account_numbers.each((&mut self.keys, &mut self.values), |_key: &[u8; 8], index| {
             let account: Option<abi::plimsoll_account> = self.accounts.get(index)?;
-            let account = account.filter(|account| account.of == abi::PLIMSOLL_OF_USER);
             let number = u32::read_from_bytes(index).unwrap_or(abi::PLIMSOLL_NOBODY);
-            all.extend(account.map(|account| account_facts(number, &account)));
+            all.extend(account.and_then(|account| account_facts(number, &account)));
             Ok(())
         })?;
         Ok(all)

@@ -2,6 +2,7 @@
 //! ([`Limits`]), which therefore never parses the kernel's type information nor holds libbpf's copy of it. And those that
 //! victims are selected by, and those of the working set, in the same way ([`Selector`], [`WorkingSet`]).
 
+mod arguments;
 mod build_pins;
 mod error;
 mod events;
@@ -29,17 +30,18 @@ mod site;
 pub(crate) mod types;
 mod workingset;
 
+pub use arguments::{
+    CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, LineSet, MapFacts, SharedPages,
+    VictimMark, Weighing,
+};
 pub use error::BpfError;
 pub use events::Events;
-pub use facts::{AccountFacts, AddressSpace, STRAYS_MOST};
+pub use facts::{AccountFacts, AddressSpace, Counts, STRAYS_MOST};
 pub use frag::{Asked, Recorder, Recording, Totals};
 pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use killed::Killed;
-pub use limits::{
-    CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, SharedPages,
-    VictimMark, Weighing,
-};
+pub use limits::Limits;
 pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use looks::{Awaited, Looks, Told};

@@ -1,4 +1,5 @@
 use super::*;
+use plimsoll_policy::units::Gid;
 use zerocopy::IntoBytes as _;
 
 fn bytes_of(record: abi::plimsoll_record) -> Vec<u8> {
@@ -28,6 +29,8 @@ fn acted() -> abi::plimsoll_record {
         cgroup_id: 0,
         signal_error: 0,
         weight: 250,
+        uid: 60_002,
+        pad: 0,
         comm: [0; 16],
         args: [0; 128],
     };
@@ -42,9 +45,9 @@ fn every_field_of_a_record_arrives_where_it_was_written() {
     assert_eq!(record.kind, RecordKind::Acted);
     assert_eq!((record.time, record.signal_time), (Nanos(1_000), Some(Nanos(3_000))));
     assert_eq!((record.usage, record.hard, record.charged), (Pages(65_537), Pages(65_536), Pages(1)));
-    assert_eq!((record.uid, record.signal, record.signal_errno), (Uid(60_001), 9, None));
+    assert_eq!((record.whose, record.signal, record.signal_errno), (Uid(60_001).into(), 9, None));
     assert!(record.largest && !record.unanswered && !record.mm_shared);
-    assert_eq!(record.process.pid, Pid(4_242));
+    assert_eq!((record.process.pid, record.process.uid), (Pid(4_242), Uid(60_002)));
     assert_eq!((record.process.start_ns, record.process.pages), (77, Pages(65_000)));
     assert_eq!(record.process.weight.permille(), 250);
     assert_eq!(record.process.comm.as_deref(), Some("hog\\x0a"));
@@ -67,6 +70,12 @@ fn a_momentary_negative_count_is_shown_as_none_and_an_errno_as_positive() {
 }
 
 #[test]
+fn a_record_of_a_groups_account_says_whose_process_it_is_about() {
+    let record = decode(&bytes_of(abi::plimsoll_record { of: abi::PLIMSOLL_OF_GROUP, ..acted() })).unwrap();
+    assert_eq!((record.whose, record.process.uid), (Counted::Group(Gid(60_001)), Uid(60_002)));
+}
+
+#[test]
 fn other_lengths_and_kinds_are_refused() {
     let good = bytes_of(acted());
     for length in (0..good.len()).chain([good.len() + 8]) {
@@ -82,7 +91,7 @@ fn other_lengths_and_kinds_are_refused() {
         Err(RecordError::Field { what: WHAT, field: "kind" })
     );
     assert_eq!(
-        decode(&bytes_of(abi::plimsoll_record { of: abi::PLIMSOLL_OF_GROUP, ..acted() })),
+        decode(&bytes_of(abi::plimsoll_record { of: 2, ..acted() })),
         Err(RecordError::Field { what: WHAT, field: "of" })
     );
 }

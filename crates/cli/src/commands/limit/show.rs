@@ -113,7 +113,11 @@ const fn source(source: Source) -> &'static str {
 pub(crate) fn provenance(view: &AccountView, names: &mut Names) -> String {
     let kept = source(view.source);
     match (&view.target, view.set_by) {
-        (Some(target @ Target::Group(_)), _) => format!("{kept}, {}", group(target, names)),
+        // What all members have together is no user's own line.
+        (Some(Target::Group(_)), _) if view.account.user().is_none() => kept.to_owned(),
+        (Some(target @ (Target::Members(_) | Target::Group(_))), _) => {
+            format!("{kept}, {}", group(target, names))
+        }
         (Some(Target::Default), _) => format!("{kept}, default"),
         (Some(Target::User(_)), Some(Uid(1..))) => format!("{kept}, by the user"),
         (Some(Target::User(_) | Target::Cgroup(_) | Target::System) | None, _) => kept.to_owned(),
@@ -123,9 +127,9 @@ pub(crate) fn provenance(view: &AccountView, names: &mut Names) -> String {
 /// A group as it is written on the command line: by its name, where it has one.
 fn group(target: &Target, names: &mut Names) -> String {
     match (names.of_group(target), target) {
-        (Some(name), _) => format!("@{}", human::escaped(&name)),
-        (None, Target::Group(gid)) => format!("@{gid}"),
-        (None, Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System) => target.to_string(),
+        (Some(name), Target::Members(_)) => format!("@{}", human::escaped(&name)),
+        (Some(name), Target::Group(_)) => format!("group:{}", human::escaped(&name)),
+        _ => target.to_string(),
     }
 }
 

@@ -47,7 +47,7 @@ fn view(uid: u32) -> AccountView {
 
 fn root_group(doubt: Option<&str>) -> GroupView {
     GroupView {
-        account: Target::Group(Gid(0)),
+        account: Target::Members(Gid(0)),
         name: None,
         hard_bytes: 3 << 30,
         soft_bytes: 2 << 30,
@@ -144,7 +144,7 @@ fn the_table_is_aligned_and_says_where_each_line_comes_from() {
 ACCOUNT     NAME                USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
 user:0      root              7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            3  no    limit set
 user:60789  -                 7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            1  near  configuration
-group:0     @root, 2 members        -    2.0 GiB  3.0 GiB         -  notify          -  -     limit set
+@0          @root, 2 members        -    2.0 GiB  3.0 GiB         -  notify          -  -     limit set
 default     uids 1000-60000         -    1.0 GiB  2.0 GiB         -  term            -  -     configuration
 ";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -203,7 +203,7 @@ fn a_line_below_usage_is_explained() {
 #[test]
 fn a_groups_line_is_told_as_the_groups_with_what_is_not_known() {
     let drawn = |doubt| Limits { groups: vec![root_group(doubt)], default: None, ..limits() };
-    let known = "group:0 (root): hard 3.0 GiB, soft 2.0 GiB, action notify; for each of 2 members without a line of their own.";
+    let known = "@0 (root): hard 3.0 GiB, soft 2.0 GiB, action notify; for each of 2 members without a line of their own.";
     assert_eq!(show::sentences(&drawn(None), &mut Names::default()), [known]);
     let doubted = format!("{known} Not all is known: they are silent.");
     assert_eq!(show::sentences(&drawn(Some("they are silent")), &mut Names::default()), [doubted]);
@@ -218,8 +218,8 @@ fn every_account_says_through_whom_it_has_its_line() {
     let accounts = vec![
         through(Some(Target::User(Uid(60_789))), Some(Uid(0))),
         through(Some(Target::User(Uid(60_789))), Some(Uid(60_789))),
-        through(Some(Target::Group(Gid(0))), Some(Uid(0))),
-        through(Some(Target::Group(Gid(60_789))), Some(Uid(0))),
+        through(Some(Target::Members(Gid(0))), Some(Uid(0))),
+        through(Some(Target::Members(Gid(60_789))), Some(Uid(0))),
         through(Some(Target::Default), Some(Uid(0))),
         through(None, None),
     ];

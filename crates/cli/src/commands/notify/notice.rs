@@ -2,6 +2,7 @@
 
 use plimsoll_api::accounts::{NearView, ProcessView};
 use plimsoll_policy::{
+    account::Account,
     human::{bytes, shown, span},
     incident::{Incident, Outcome},
     units::{Bytes, Nanos, Uid},
@@ -86,8 +87,11 @@ impl Notice {
     /// That an account comes near its line, before anything happens.
     pub(super) fn near(uid: Uid, name: Option<String>, near: &NearView, largest: &[ProcessView]) -> Self {
         let size = |size| bytes(Bytes(size));
-        let mut text =
-            vec![format!("Your programs use {} of {}.", size(near.usage_bytes), size(near.hard_bytes))];
+        let (who, which) = match near.account {
+            Account::Group(_) => ("The programs of your group", "The largest of yours"),
+            Account::User(_) | Account::Cgroup(_) | Account::System => ("Your programs", "The largest"),
+        };
+        let mut text = vec![format!("{who} use {} of {}.", size(near.usage_bytes), size(near.hard_bytes))];
         text.extend(near.seconds_left.map(|left| {
             let left = match left {
                 0 => "less than a second".to_owned(),
@@ -100,7 +104,7 @@ impl Notice {
             format!("{} (process {}) with {}", shown(&one.comm), one.pid, size(held))
         };
         let named: Vec<String> = largest.iter().map(named).collect();
-        text.extend((!named.is_empty()).then(|| format!("The largest: {}.", named.join(", "))));
+        text.extend((!named.is_empty()).then(|| format!("{which}: {}.", named.join(", "))));
         text.push(
             "What to do: save your work, and end what you need least. At the line the largest is killed."
                 .to_owned(),

@@ -163,6 +163,8 @@ fn facts(incident: &Incident, name: Option<&str>) -> Html {
         (Some(Account::Cgroup(path)), _) => format!("cgroup {path}"),
         (Some(Account::User(uid)), Some(name)) => format!("{name} (uid {uid})"),
         (Some(Account::User(uid)), None) => format!("user {uid}"),
+        (Some(Account::Group(gid)), Some(name)) => format!("group {name} (gid {gid})"),
+        (Some(Account::Group(gid)), None) => format!("group {gid}"),
     };
     let over = incident.hard_bytes.map(|_| size(incident.overshoot_bytes));
     let (killed_by, whose_line, of_user) = match killer(incident) {

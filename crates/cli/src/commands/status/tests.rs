@@ -49,14 +49,14 @@ pub(super) fn running() -> Status {
         near: false,
         processes: 3,
         source: Source::State,
-        target: Some(Target::Group(Gid(0))),
+        target: Some(Target::Members(Gid(0))),
         set_by: Some(Uid(0)),
         note: None,
         process_list: None,
         process_list_more: None,
     }];
     status.groups = vec![GroupView {
-        account: Target::Group(Gid(0)),
+        account: Target::Members(Gid(0)),
         name: None,
         hard_bytes: 1 << 30,
         soft_bytes: 900 << 20,
@@ -96,7 +96,7 @@ Note: members of @root: the name services did not answer within 3 s.
 
 ACCOUNT  NAME                USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
 user:0   root              7.0 MiB          -  1.0 GiB   1.0 GiB  kill            3  no    limit set, @root
-group:0  @root, 2 members        -  900.0 MiB  1.0 GiB         -  kill            -  -     limit set
+@0       @root, 2 members        -  900.0 MiB  1.0 GiB         -  kill            -  -     limit set
 ";
     assert_eq!(shown(&running()), expected);
 }

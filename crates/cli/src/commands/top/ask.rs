@@ -142,6 +142,7 @@ fn granted<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
 fn target(account: &Account) -> Target {
     match account {
         Account::User(uid) => Target::User(*uid),
+        Account::Group(gid) => Target::Group(*gid),
         Account::Cgroup(path) => Target::Cgroup(path.clone()),
         Account::System => Target::System,
     }

@@ -7,9 +7,10 @@ use crate::guard::{
     kernel::{Held as _, Kernel, Reaps as _},
 };
 use plimsoll_policy::{
+    account::Counted,
     reading::Reading,
     reap::Rates,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Nanos, Pages, Pid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
@@ -30,8 +31,8 @@ pub(crate) const UNRECORDED: u64 = 0;
 /// Whose victim it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The line of a user.
-    User(Uid),
+    /// The line of a user, or of a group.
+    Line(Counted),
     /// The line of a cgroup, or of the machine: the guard's number for it.
     Measured(u32),
     /// The machine guard.
@@ -99,7 +100,7 @@ impl<K: Kernel> PendingKill<K> {
 
     /// Whether its incident is told as it is after so long. A user can hold thousands of victims: they are not kept for ever.
     const fn is_told_late(&self) -> bool {
-        self.exited || matches!(self.owner, Owner::User(_) | Owner::Measured(_))
+        self.exited || matches!(self.owner, Owner::Line(_) | Owner::Measured(_))
     }
 }
 

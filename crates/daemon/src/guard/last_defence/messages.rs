@@ -3,6 +3,7 @@
 use plimsoll_policy::{
     account::Action,
     last_defence::{LastDefenceConfig, MemoryMaxState, ranking::COMPARED_MAX},
+    lines::NO_LINE,
     reason::Reason,
     selection::{self, Candidate},
     units::{Bytes, PageSize, Pages, Uid},
@@ -26,14 +27,15 @@ pub(crate) struct LineFacts {
 }
 
 impl LineFacts {
-    /// Of an account as the programs have it.
-    pub(crate) fn new(account: &AccountFacts, page_size: PageSize) -> Self {
-        Self {
-            uid: account.uid,
+    /// Of an account as the programs have it; `None`: of no user, or without a line.
+    pub(crate) fn new(account: &AccountFacts, page_size: PageSize) -> Option<Self> {
+        let uid = account.whose.user().filter(|_| account.hard != NO_LINE)?;
+        Some(Self {
+            uid,
             hard: page_size.to_bytes(account.hard),
             effective: account.effective.map(|pages| page_size.to_bytes(pages)),
             action: Action::of(Signal::numbered(account.signal)),
-        }
+        })
     }
 }
 

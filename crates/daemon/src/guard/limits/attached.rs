@@ -1,17 +1,19 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
-use super::{coarse::Coarse, early::Early, shared::Shared, surveys::Surveys, weights::Weights};
+use super::{
+    coarse::Coarse, early::Early, groups::Groups, shared::Shared, surveys::Surveys, weights::Weights,
+};
 use crate::guard::{
     context::Context,
     kernel::{Kernel, Programs as _},
 };
 use plimsoll_policy::{
-    account::Action,
+    account::{Action, Counted},
     limits::LimitState,
     reading::Reading,
     reservation::{ALLOWANCE, Tier},
     selection::{Candidate, Protection, Standing},
-    units::{Nanos, Pages, Uid},
+    units::{Nanos, Pages},
     victim::VictimId,
 };
 use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, Holder, Pins};
@@ -54,9 +56,9 @@ impl Watch {
 #[derive(Debug, Default)]
 pub(crate) struct Folds {
     /// Their number is to be written down later.
-    pub(crate) owed: BTreeSet<Uid>,
+    pub(crate) owed: BTreeSet<Counted>,
     /// When it was written down last.
-    pub(crate) told: BTreeMap<Uid, Nanos>,
+    pub(crate) told: BTreeMap<Counted, Nanos>,
 }
 
 impl Folds {
@@ -71,23 +73,36 @@ pub(crate) const fn is_asked_untold(space: &AddressSpace) -> bool {
     space.folded && space.dying && !space.condemned && !space.left
 }
 
+/// For whose line an address space was claimed, as far as that is there still: else its user's.
+pub(crate) fn claimed_for(accounts: &[AccountFacts], space: &AddressSpace) -> Counted {
+    let is_its = |one: &&AccountFacts| one.index == space.claimed && space.claimed != 0;
+    let charged = || accounts.iter().find(|one| one.index == space.account);
+    let claimed = accounts.iter().find(is_its);
+    // It may have become another's since.
+    let claimed =
+        claimed.filter(|one| charged().is_some_and(|own| own.index == one.index || own.is_below(one.index)));
+    claimed.map_or(space.user.into(), |one| one.whose)
+}
+
 /// The programs in force.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that is so, or not, of the programs")]
 pub(crate) struct Attached<K: Kernel> {
     pub(crate) limits: K::Programs,
     pub(crate) events: K::Records,
-    pub(crate) watched: BTreeMap<Uid, Watch>,
+    pub(crate) watched: BTreeMap<Counted, Watch>,
     /// Accounts at or above their soft limit.
-    pub(crate) near: BTreeSet<Uid>,
+    pub(crate) near: BTreeSet<Counted>,
     /// When the largest processes of those were introduced last: to who reads names, who judges, and the last defence.
-    pub(crate) introduced: BTreeMap<Uid, Nanos>,
+    pub(crate) introduced: BTreeMap<Counted, Nanos>,
     /// Accounts to decide about again without being asked.
-    pub(crate) unfinished: BTreeSet<Uid>,
+    pub(crate) unfinished: BTreeSet<Counted>,
     pub(crate) candidates: Vec<Candidate>,
     /// Of those, where in the list who shares pages since a fork is, with whom, and what of its family's copies may be its own.
     shared: Vec<(usize, u64, Pages)>,
     pub(crate) holders: Vec<Holder>,
+    /// Groups with a line for all their members together.
+    pub(crate) groups: Groups,
     /// Processes of accounts near their line, held for the case of a crossing.
     pub(crate) early: Early<K>,
     /// What their processes count when the largest is looked for.
@@ -111,7 +126,7 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) walk_number: u32,
     walk_took: Nanos,
     /// Accounts past their line when that was last looked at.
-    pub(crate) over: BTreeSet<Uid>,
+    pub(crate) over: BTreeSet<Counted>,
     /// All tasks were walked since it was looked which accounts are near.
     pub(crate) near_is_old: bool,
     /// The account listed last holds an address space that the last walk did not see, and that is not known to be dying.
@@ -144,6 +159,7 @@ impl<K: Kernel> Attached<K> {
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             shared: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
+            groups: Groups::default(),
             early: Early::default(),
             weights: Weights::with_room(CANDIDATES_ROOM),
             surveys: Surveys::default(),
@@ -250,8 +266,8 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// The state of an account's ladder.
-    pub(crate) fn watch(&mut self, uid: Uid, action: Action) -> &mut Watch {
-        let watch = self.watched.entry(uid).or_insert_with(|| Watch::new(action));
+    pub(crate) fn watch(&mut self, whose: Counted, action: Action) -> &mut Watch {
+        let watch = self.watched.entry(whose).or_insert_with(|| Watch::new(action));
         watch.action = action;
         watch
     }
@@ -280,11 +296,13 @@ impl<K: Kernel> Attached<K> {
         let bound = Pages(account.hard.0 >> abi::PLIMSOLL_SESSION_SHIFT);
         candidates.clear();
         shared.clear();
-        let (weights, memory) = (&mut self.weights, &self.shared_memory);
+        let (weights, memory, groups) = (&mut self.weights, &self.shared_memory, &self.groups);
         weights.begin_list();
         self.limits.address_spaces(|space| {
             // Whoever was asked to end and not told of is taken in by the next look, and ends or is ended from then on.
-            if space.account != account.index || (is_asked_untold(space) && !context.pending.has(space)) {
+            if !groups.is_charged(space.account, account)
+                || (is_asked_untold(space) && !context.pending.has(space))
+            {
                 return;
             }
             // Nobody runs in it: there is nobody to signal.
@@ -332,14 +350,14 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         self.unseen = unseen;
-        self.add_copies(account.index)
+        self.add_copies(account)
     }
 
     /// Of what its family is charged, what comes back with each of those listed: as the programs have it (`gives_back`).
-    fn add_copies(&mut self, account: u32) -> Result<(), BpfError> {
+    fn add_copies(&mut self, account: &AccountFacts) -> Result<(), BpfError> {
         for (place, family, copied) in self.shared.drain(..) {
             let Some(facts) = self.limits.family(family)? else { continue };
-            let is_last = facts.living <= 1 && facts.account == account;
+            let is_last = facts.living <= 1 && self.groups.is_charged(facts.account, account);
             let last = if is_last { facts.pages } else { Pages(0) };
             if let Some(one) = self.candidates.get_mut(place) {
                 let more = copied.min(facts.copied).0.saturating_add(last.0);

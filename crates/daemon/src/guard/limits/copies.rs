@@ -51,9 +51,9 @@ impl<K: Kernel> Attached<K> {
         }
         for user in due_now {
             let read = self.surveys.coverage(user);
-            let account = self.limits.account(user)?;
+            let account = self.limits.account(user.into())?;
             if let Some(account) = account
-                && self.limits.measure_again(account.index, read)?
+                && self.measures_again(&account, read)?
             {
                 wanted.insert(account.index, user);
                 if read == Coverage::All {
@@ -79,6 +79,15 @@ impl<K: Kernel> Attached<K> {
             self.surveys.asked = Some((moment, wanted));
         }
         Ok(())
+    }
+
+    /// Whether copies could bring an account near its line, or one that is charged besides.
+    fn measures_again(&self, account: &AccountFacts, read: Coverage) -> Result<bool, BpfError> {
+        let mut again = self.limits.measure_again(account.index, read)?;
+        for above in account.above.into_iter().filter(|above| *above != 0) {
+            again |= self.limits.measure_again(above, Coverage::Some)?;
+        }
+        Ok(again)
     }
 
     /// The processes of the families of these accounts that are read next, those of each account together. `anew`: of whom none
@@ -161,7 +170,7 @@ impl<K: Kernel> Attached<K> {
         }
         self.surveys.unread.retain(|mm, _| living.contains(mm));
         for user in accounts.values() {
-            let now = self.limits.account(*user)?.map_or(Pages(0), |account| account.strays);
+            let now = self.limits.account((*user).into())?.map_or(Pages(0), |account| account.strays);
             let before = self.surveys.accounts.get(user).map_or(Pages(0), |turn| turn.strays);
             let strays = Pages(now.0.saturating_add(before.0));
             // Where copies were made that are nowhere to be charged, as many are whoever's was not read.
@@ -174,7 +183,9 @@ impl<K: Kernel> Attached<K> {
                 }
             }
             // No event came with what was charged: nobody but us looks at the line.
-            self.judge(*user, None, context)?;
+            for whose in self.groups.beside((*user).into()) {
+                self.judge(whose, None, context)?;
+            }
         }
         Ok(())
     }

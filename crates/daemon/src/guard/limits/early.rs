@@ -3,8 +3,8 @@
 
 use crate::guard::kernel::Kernel;
 use plimsoll_policy::{
+    account::Counted,
     selection::{Candidate, Standing},
-    units::Uid,
     victim::VictimId,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const ACCOUNTS_MAX: usize = 32;
 /// The processes held, by account.
 #[derive(Debug)]
 pub(crate) struct Early<K: Kernel> {
-    held: BTreeMap<Uid, Vec<(VictimId, K::Held)>>,
+    held: BTreeMap<Counted, Vec<(VictimId, K::Held)>>,
 }
 
 impl<K: Kernel> Default for Early<K> {
@@ -29,11 +29,11 @@ impl<K: Kernel> Default for Early<K> {
 
 impl<K: Kernel> Early<K> {
     /// Holds the first few of an account's candidates, and lets go of those that are no longer among them.
-    pub(crate) fn hold(&mut self, user: Uid, candidates: &[Candidate], kernel: &K) {
-        if !self.held.contains_key(&user) && self.held.len() >= ACCOUNTS_MAX {
+    pub(crate) fn hold(&mut self, whose: Counted, candidates: &[Candidate], kernel: &K) {
+        if !self.held.contains_key(&whose) && self.held.len() >= ACCOUNTS_MAX {
             return;
         }
-        let held = self.held.entry(user).or_default();
+        let held = self.held.entry(whose).or_default();
         let free = candidates.iter().filter(|one| one.standing == Standing::Free);
         let mut wanted: Vec<VictimId> = free.take(HELD_MAX).map(Candidate::id).collect();
         held.retain(|(id, _)| wanted.contains(id));
@@ -43,18 +43,18 @@ impl<K: Kernel> Early<K> {
     }
 
     /// Lets go of an account's.
-    pub(crate) fn forget(&mut self, user: Uid) {
-        self.held.remove(&user);
+    pub(crate) fn forget(&mut self, whose: Counted) {
+        self.held.remove(&whose);
     }
 
     /// Lets go of those of all accounts but these.
-    pub(crate) fn forget_all_but(&mut self, near: &BTreeSet<Uid>) {
-        self.held.retain(|user, _| near.contains(user));
+    pub(crate) fn forget_all_but(&mut self, near: &BTreeSet<Counted>) {
+        self.held.retain(|whose, _| near.contains(whose));
     }
 
     /// Takes one out.
-    pub(crate) fn take(&mut self, user: Uid, id: VictimId) -> Option<K::Held> {
-        let held = self.held.get_mut(&user)?;
+    pub(crate) fn take(&mut self, whose: Counted, id: VictimId) -> Option<K::Held> {
+        let held = self.held.get_mut(&whose)?;
         let place = held.iter().position(|(known, _)| *known == id)?;
         Some(held.swap_remove(place).1)
     }

@@ -2,7 +2,7 @@
 //! bpf/limits/tell.h): their number is written down, and whoever does not end is looked after.
 
 use super::{
-    attached::{Attached, is_asked_untold},
+    attached::{Attached, claimed_for, is_asked_untold},
     kills::ending_in,
 };
 use crate::guard::{
@@ -14,10 +14,10 @@ use crate::guard::{
     },
 };
 use plimsoll_policy::{
-    account::Action,
+    account::{Action, Counted},
     incident::Trigger,
     reason::Reason,
-    units::{Nanos, Uid},
+    units::Nanos,
     victim::{Signal, SignalOutcome, VictimId},
 };
 use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError};
@@ -42,19 +42,19 @@ impl<K: Kernel> Attached<K> {
         let mut any = false;
         for account in accounts.iter().filter(|account| account.folded > 0) {
             any = true;
-            if self.folds.told.contains_key(&account.uid) || !self.tell_folded(account, context)? {
-                self.folds.owed.insert(account.uid);
+            if self.folds.told.contains_key(&account.whose) || !self.tell_folded(account, context)? {
+                self.folds.owed.insert(account.whose);
             } else {
-                self.folds.told.insert(account.uid, now);
+                self.folds.told.insert(account.whose, now);
             }
         }
-        if any { self.wait_for_folded(now, context) } else { Ok(()) }
+        if any { self.wait_for_folded(accounts, now, context) } else { Ok(()) }
     }
 
     /// Writes down what is left to be, of lines that go.
-    pub(crate) fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool, context: &mut Context<K>) {
+    pub(crate) fn tell_folded_of(&mut self, goes: impl Fn(Counted) -> bool, context: &mut Context<K>) {
         let told = self.limits.accounts().and_then(|accounts| {
-            let folded = |account: &&AccountFacts| account.folded > 0 && goes(account.uid);
+            let folded = |account: &&AccountFacts| account.folded > 0 && goes(account.whose);
             accounts
                 .iter()
                 .filter(folded)
@@ -75,7 +75,7 @@ impl<K: Kernel> Attached<K> {
         let entry = Entry {
             signal: Some(signal),
             hard: account.effective,
-            ..Entry::of_line(account.uid, Trigger::InKernel, Reason::IncidentsFolded)
+            ..Entry::of_line(account.whose, Trigger::InKernel, Reason::IncidentsFolded)
         };
         let told = context.ledger.record_number(entry, account.folded.into());
         if told {
@@ -86,24 +86,29 @@ impl<K: Kernel> Attached<K> {
 
     /// From here on they are victims as any other: waited for, reaped, and ended where they were only asked. Of each account
     /// those come first that were there first: in a storm there are always some that end just now.
-    fn wait_for_folded(&mut self, now: Nanos, context: &mut Context<K>) -> Result<(), BpfError> {
-        let (walk, mut left) = (self.walk_number, BTreeMap::<Uid, Vec<AddressSpace>>::new());
+    fn wait_for_folded(
+        &mut self,
+        accounts: &[AccountFacts],
+        now: Nanos,
+        context: &mut Context<K>,
+    ) -> Result<(), BpfError> {
+        let (walk, mut left) = (self.walk_number, BTreeMap::<Counted, Vec<AddressSpace>>::new());
         self.limits.address_spaces(|space| {
             let ending = space.folded && (space.dying || space.condemned) && !space.left;
             if ending && space.walk >= walk && !context.pending.has(space) {
-                left.entry(space.user).or_default().push(*space);
+                left.entry(claimed_for(accounts, space)).or_default().push(*space);
             }
         })?;
-        for spaces in left.values_mut() {
+        for (whose, mut spaces) in left {
             spaces.sort_unstable_by_key(|space| space.tracked_ns);
             for space in spaces.iter().take(TAKEN_IN_MAX) {
-                self.wait_for(space, now, context);
+                self.wait_for(whose, space, now, context);
             }
         }
         Ok(())
     }
 
-    fn wait_for(&mut self, space: &AddressSpace, now: Nanos, context: &mut Context<K>) {
+    fn wait_for(&mut self, whose: Counted, space: &AddressSpace, now: Nanos, context: &mut Context<K>) {
         let signal = if is_asked_untold(space) { Signal::Term } else { Signal::Kill };
         // Who runs there now may only share the memory of the one that was signalled, gone or not: it is a holder.
         let other = space.sent.filter(|sent| *sent != space.pid && signal == Signal::Kill);
@@ -114,12 +119,8 @@ impl<K: Kernel> Attached<K> {
             mm: space.mm,
             pidfd: context.kernel.hold(victim.pid, victim.start_ns).ok(),
             pages: space.own,
-            ..PendingKill::new(victim, Owner::User(space.user), signal, now)
+            ..PendingKill::new(victim, Owner::Line(whose), signal, now)
         });
-        self.watch(space.user, Action::of(Some(signal))).state.outcome(
-            victim,
-            SignalOutcome::Sent(signal),
-            now,
-        );
+        self.watch(whose, Action::of(Some(signal))).state.outcome(victim, SignalOutcome::Sent(signal), now);
     }
 }

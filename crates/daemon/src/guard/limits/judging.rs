@@ -13,9 +13,10 @@ use crate::{
     },
 };
 use plimsoll_policy::{
+    account::Counted,
     preference::Judgement,
     selection::{Candidate, Weight, floor_of_interest},
-    units::{Nanos, Uid},
+    units::Nanos,
 };
 use plimsoll_sys::bpf::{BpfError, Weighing};
 use std::sync::Arc;
@@ -32,37 +33,37 @@ impl<K: Kernel> Attached<K> {
     /// Has those judged who could come first, of the account that was listed last. More than that are left alone: whoever
     /// stays below half of that cannot come first before the next look. `all`: and whoever was not judged, however small: a
     /// session may stand on it, which is to be known before the larger ones are gone.
-    pub(crate) fn examine(&mut self, user: Uid, all: bool, context: &Context<K>) {
+    pub(crate) fn examine(&mut self, whose: Counted, all: bool, context: &Context<K>) {
         let moment = context.now();
-        if let Some(since) = self.weights.awaited.get(&user)
+        if let Some(since) = self.weights.awaited.get(&whose)
             && moment.0.saturating_sub(since.0) < LOST_AFTER.0
         {
             return;
         }
-        if self.weights.has_had_its_part(user, moment) {
+        if self.weights.has_had_its_part(whose, moment) {
             return;
         }
-        let unjudged = self.unjudged_of(user, all, context);
+        let unjudged = self.unjudged_of(whose, all, context);
         if unjudged.is_empty() {
-            self.ask_for_cmdlines(user, moment, context);
+            self.ask_for_cmdlines(whose, moment, context);
             return;
         }
-        let tried = |case: &Unjudged| (case.mm, Tried { user, tracked_ns: case.tracked_ns, when: moment });
+        let tried = |case: &Unjudged| (case.mm, Tried { whose, tracked_ns: case.tracked_ns, when: moment });
         let asked: Vec<(u64, Tried)> = unjudged.iter().map(tried).collect();
         if context.workers.judge.ask(JudgeRequest {
-            user,
+            whose,
             unjudged,
             eligibility: context.eligibility.clone(),
         }) {
-            self.weights.awaited.insert(user, moment);
+            self.weights.awaited.insert(whose, moment);
             self.weights.tried.extend(asked);
         }
     }
 
-    fn unjudged_of(&mut self, user: Uid, all: bool, context: &Context<K>) -> Vec<Unjudged> {
+    fn unjudged_of(&mut self, whose: Counted, all: bool, context: &Context<K>) -> Vec<Unjudged> {
         let moment = context.now();
         let Self { weights, candidates, .. } = self;
-        weights.forget_gone(user);
+        weights.forget_gone(whose);
         let floor =
             floor_of_interest(candidates, context.eligibility.rules.range(), |_| false).unwrap_or_default();
         let mut open: Vec<(&Candidate, &Entry)> = candidates
@@ -92,27 +93,27 @@ impl<K: Kernel> Attached<K> {
         answer: JudgeAnswer,
         context: &mut Context<K>,
     ) -> Result<(), BpfError> {
-        let JudgeAnswer { user, judged, rules, took, .. } = answer;
-        self.weights.pace.spent(user, took, context.now());
+        let JudgeAnswer { whose, judged, rules, took, .. } = answer;
+        self.weights.pace.spent(whose, took, context.now());
         if !Arc::ptr_eq(&rules, &context.eligibility.rules) {
             // Others are in force by now, and everybody is being judged by these.
             return Ok(());
         }
-        self.weights.awaited.remove(&user);
+        self.weights.awaited.remove(&whose);
         let moment = context.now();
         let mut changed = judged.len() == UNJUDGED_MAX;
         for verdict in judged {
-            changed |= self.write_down(user, verdict, moment)?;
+            changed |= self.write_down(whose, verdict, moment)?;
         }
-        if (changed || self.weights.wanted.contains(&user)) && self.near.contains(&user) {
-            self.weights.want(user);
+        if (changed || self.weights.wanted.contains(&whose)) && self.near.contains(&whose) {
+            self.weights.want(whose);
         }
-        self.ask_for_cmdlines(user, moment, context);
+        self.ask_for_cmdlines(whose, moment, context);
         Ok(())
     }
 
     /// Whether it is another judgement than the one before.
-    fn write_down(&mut self, user: Uid, verdict: Judged, moment: Nanos) -> Result<bool, BpfError> {
+    fn write_down(&mut self, whose: Counted, verdict: Judged, moment: Nanos) -> Result<bool, BpfError> {
         let Judged { unjudged: Unjudged { id, mm, tracked_ns, cmdline }, uid, judgement } = verdict;
         let Judgement { weight, protection, session, .. } = judgement;
         let never = protection.is_some();
@@ -130,15 +131,15 @@ impl<K: Kernel> Attached<K> {
         // Its command line was read meanwhile: it is judged by that next.
         let late = cmdline.is_none() && read.is_some();
         let (cmdline, judged) = (cmdline.or(read), if late { Nanos(0) } else { moment });
-        self.weights.known.insert(mm, Known { user, id, tracked_ns, judgement, judged, cmdline, asked });
+        self.weights.known.insert(mm, Known { whose, id, tracked_ns, judgement, judged, cmdline, asked });
         Ok(changed || late)
     }
 
-    fn ask_for_cmdlines(&mut self, user: Uid, moment: Nanos, context: &Context<K>) {
+    fn ask_for_cmdlines(&mut self, whose: Counted, moment: Nanos, context: &Context<K>) {
         if !context.eligibility.rules.ask_for_command_lines() {
             return;
         }
-        let unread = self.weights.without_cmdline(user);
+        let unread = self.weights.without_cmdline(whose);
         // While it is still at others, these are asked for the next time.
         if !unread.is_empty() && context.workers.cmdlines.ask(unread.clone()) {
             let is_asked = |mm: u64, known: &Known| {
@@ -156,18 +157,18 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         self.weights.due = None;
-        for user in core::mem::take(&mut self.weights.wanted) {
-            if self.weights.awaited.contains_key(&user) {
+        for whose in core::mem::take(&mut self.weights.wanted) {
+            if self.weights.awaited.contains_key(&whose) {
                 // Looked at again with what comes of them.
-                self.weights.wanted.insert(user);
+                self.weights.wanted.insert(whose);
                 continue;
             }
-            if self.weights.has_had_its_part(user, moment) {
+            if self.weights.has_had_its_part(whose, moment) {
                 continue;
             }
-            if let Some(account) = self.limits.account(user)? {
+            if let Some(account) = self.limits.account(whose)? {
                 self.list_candidates(&account, context)?;
-                self.examine(user, false, context);
+                self.examine(whose, false, context);
             }
         }
         let now = context.now();

@@ -1,6 +1,6 @@
 //! Kills for a line: each victim is claimed from the programs before it is signalled; and what the programs killed themselves.
 
-use super::attached::Attached;
+use super::attached::{Attached, claimed_for};
 use crate::guard::{
     context::Context,
     kernel::{Kernel, Programs as _},
@@ -12,16 +12,16 @@ use crate::guard::{
     selection::census::TREE_MAX,
 };
 use plimsoll_policy::{
-    account::Action,
+    account::{Action, Counted},
     incident::{Trigger, Victim},
     reading::Reading,
     reason::Reason,
     selection::{Candidate, Decision, Standing, Weight, company, select},
-    units::Nanos,
+    units::{Nanos, Uid},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
 use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, Holder, VictimMark};
-use plimsoll_wire::record::Record;
+use plimsoll_wire::{abi, record::Record};
 
 /// Between two lists of peers of kernel-side victims: at least this long, and so many times what the last one took.
 const PEERS_REST: Nanos = Nanos(100_000_000);
@@ -46,8 +46,8 @@ impl<K: Kernel> Attached<K> {
         signal: Signal,
         context: &mut Context<K>,
     ) -> Result<bool, BpfError> {
-        let entry = Entry::of_decision(account.uid, decision);
-        let mut kill = Kill::new(Owner::User(account.uid), signal, entry);
+        let entry = Entry::of_decision(account.whose, decision);
+        let mut kill = Kill::new(Owner::Line(account.whose), signal, entry);
         let company = self.company_of(decision, context);
         let ends = decision.together().chain(&company);
         let sent = self.send_each(account, ends, &mut kill, context);
@@ -73,10 +73,10 @@ impl<K: Kernel> Attached<K> {
             if !self.claim_holds(candidate, claim, claimed, context)? {
                 continue;
             }
-            let held = self.early.take(account.uid, candidate.id());
+            let held = self.early.take(account.whose, candidate.id());
             let (outcome, moment) = kill.send(candidate, note, held, context);
             let action = Action::of(Some(kill.signal));
-            self.watch(account.uid, action).state.outcome(candidate.id(), outcome, moment);
+            self.watch(account.whose, action).state.outcome(candidate.id(), outcome, moment);
             if !matches!(outcome, SignalOutcome::Sent(_)) {
                 // Nothing is dying that was not signalled; one that is not tracked any more has gone.
                 self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
@@ -128,7 +128,7 @@ impl<K: Kernel> Attached<K> {
         // In a dry run the victim is named though nothing was sent to it.
         let victims = decision.together().map(|candidate| context.ledger.victim(candidate)).collect();
         let peers = context.ledger.peers(decision);
-        context.ledger.record(Entry { victims, peers, ..Entry::of_decision(account.uid, decision) });
+        context.ledger.record(Entry { victims, peers, ..Entry::of_decision(account.whose, decision) });
     }
 
     pub(crate) fn escalate(
@@ -140,7 +140,7 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<bool, BpfError> {
         // For the line of another user, whose it became.
         if context.pending.was_killed(victim) {
-            self.watch(account.uid, Action::Term).state.outcome(
+            self.watch(account.whose, Action::Term).state.outcome(
                 victim,
                 SignalOutcome::Sent(Signal::Kill),
                 context.now(),
@@ -150,21 +150,23 @@ impl<K: Kernel> Attached<K> {
         // It may be another user's by now, or have left what it was selected for.
         let known = self.candidates.iter().find(|one| one.id() == victim).copied();
         let candidate = known.or_else(|| {
+            let uid =
+                context.kernel.process(victim.pid).map_or(Uid(abi::PLIMSOLL_NO_UID), |process| process.uid);
             context.pending.find(victim).map(|flight| Candidate {
                 mm: flight.mm,
                 usage: Reading::Known(flight.pages),
                 standing: Standing::Dying,
-                ..Candidate::of(victim, account.uid)
+                ..Candidate::of(victim, uid)
             })
         });
         let entry = Entry {
             usage: account.usage,
             hard: account.effective,
-            ..Entry::of_line(account.uid, Trigger::Daemon, reason)
+            ..Entry::of_line(account.whose, Trigger::Daemon, reason)
         };
-        let mut kill = Kill::new(Owner::User(account.uid), Signal::Kill, entry);
+        let mut kill = Kill::new(Owner::Line(account.whose), Signal::Kill, entry);
         let (outcome, moment) = kill.escalate(victim, candidate, context);
-        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
+        self.watch(account.whose, Action::Term).state.outcome(victim, outcome, moment);
         let mut marked = Ok(true);
         if matches!(outcome, SignalOutcome::Sent(_)) {
             if let Some(candidate) = candidate {
@@ -193,9 +195,13 @@ impl<K: Kernel> Attached<K> {
         let action = Action::of(Some(signal));
         let Some(signalled) = record.signal_time else {
             let fault = SignalFault::Other(record.signal_errno.unwrap_or_default());
-            self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Failed(fault), context.now());
+            self.watch(record.whose, action).state.outcome(
+                victim,
+                SignalOutcome::Failed(fault),
+                context.now(),
+            );
             context.notices.signal_failed(process.pid, signal);
-            return self.judge(record.uid, Some(record), context);
+            return self.judge(record.whose, Some(record), context);
         };
         // Nothing that takes time before this: it hands the victim to the reaper.
         match context.pending.find(victim).map(|flight| flight.signal) {
@@ -208,10 +214,10 @@ impl<K: Kernel> Attached<K> {
                 // Gone already is the best that can happen: then there is nothing to hold.
                 pidfd: context.kernel.hold(process.pid, process.start_ns).ok(),
                 pages: process.pages,
-                ..PendingKill::new(victim, Owner::User(record.uid), signal, signalled)
+                ..PendingKill::new(victim, Owner::Line(record.whose), signal, signalled)
             }),
         }
-        self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
+        self.watch(record.whose, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
         if record.mm_shared {
             // Those who share its memory are found by a walk, which anybody could have made without end.
             self.want_scan();
@@ -242,7 +248,7 @@ impl<K: Kernel> Attached<K> {
             victims: vec![Victim {
                 pid: process.pid,
                 start_ns: process.start_ns,
-                uid: record.uid,
+                uid: process.uid,
                 comm: process.comm.clone().unwrap_or_default(),
                 cmdline: process.cmdline.clone(),
                 cgroup: None,
@@ -251,7 +257,7 @@ impl<K: Kernel> Attached<K> {
                 session: false,
             }],
             peers,
-            ..Entry::of_line(record.uid, Trigger::InKernel, in_kernel_reason(record, signal))
+            ..Entry::of_line(record.whose, Trigger::InKernel, in_kernel_reason(record, signal))
         })
     }
 
@@ -259,14 +265,14 @@ impl<K: Kernel> Attached<K> {
     /// only now and then: each time all address spaces are listed. Where a cgroup protects is not asked of `/proc`, which can
     /// wait: what the programs themselves knew of it is in the list.
     fn peers_of(&mut self, record: &Record, context: &mut Context<K>) -> Vec<Victim> {
-        if record.process.weight == Weight::NEUTRAL && !self.weights.has_uneven(record.uid) {
+        if record.process.weight == Weight::NEUTRAL && !self.weights.has_uneven(record.whose) {
             return Vec::new();
         }
         let began = context.now();
         if began < self.compared_until {
             return Vec::new();
         }
-        let listed = match self.limits.account(record.uid) {
+        let listed = match self.limits.account(record.whose) {
             Ok(Some(account)) => self.list_spaces(&account, context),
             Ok(None) => return Vec::new(),
             Err(error) => Err(error),
@@ -286,6 +292,7 @@ impl<K: Kernel> Attached<K> {
     /// claimed and never signalled lives, and is selected again if it must.
     pub(crate) fn finish_inherited(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let (walk, mut left) = (self.walk_number, Vec::new());
+        let accounts = self.limits.accounts()?;
         self.limits.address_spaces(|space| {
             // Who left one behind may run something else by now.
             if (space.dying || space.condemned) && !space.left && space.walk >= walk {
@@ -295,6 +302,7 @@ impl<K: Kernel> Attached<K> {
         // The programs may have sent a signal to one of these, or to another process in its memory, and told of it.
         self.take_records(context);
         for space in left {
+            let whose = claimed_for(&accounts, &space);
             let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
             let told = context.pending.find(victim).is_some()
                 || context.pending.signal_of_mm(space.mm, space.tracked_ns, space.pid).is_some();
@@ -305,37 +313,42 @@ impl<K: Kernel> Attached<K> {
             if context.kernel.process(space.pid).map_or(true, |process| process.dying) {
                 context.pending.reap(context.kernel.hold(space.pid, space.start_ns).ok(), space.pid);
                 // It may be stuck: its deadline runs from now on, not from when its line is crossed next.
-                self.unfinished.insert(space.user);
+                self.unfinished.insert(whose);
                 continue;
             }
-            if let Some(flight) = flight_of_other(&space, context) {
+            if let Some(flight) = flight_of_other(whose, &space, context) {
                 context.pending.add(flight);
             } else if context.ledger.inherited(victim, Signal::Term).is_some() {
-                self.end_inherited(&space, context)?;
+                self.end_inherited(whose, &space, context)?;
             } else if self.limits.mark(space.mm, space.pid, VictimMark::Spared)? {
-                self.unfinished.insert(space.user);
+                self.unfinished.insert(whose);
             }
         }
         Ok(())
     }
 
-    fn end_inherited(&mut self, space: &AddressSpace, context: &mut Context<K>) -> Result<(), BpfError> {
+    fn end_inherited(
+        &mut self,
+        whose: Counted,
+        space: &AddressSpace,
+        context: &mut Context<K>,
+    ) -> Result<(), BpfError> {
         let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
         let candidate =
             Candidate { mm: space.mm, usage: Reading::Known(space.own), ..Candidate::of(victim, space.uid) };
-        let account = self.limits.account(space.user)?;
+        let account = self.limits.account(whose)?;
         let entry = Entry {
             usage: account.map_or(space.own, |account| account.usage),
             hard: account.and_then(|account| account.effective),
-            ..Entry::of_line(space.user, Trigger::Daemon, Reason::TermDeadlinePassed)
+            ..Entry::of_line(whose, Trigger::Daemon, Reason::TermDeadlinePassed)
         };
-        let mut kill = Kill::new(Owner::User(space.user), Signal::Kill, entry);
+        let mut kill = Kill::new(Owner::Line(whose), Signal::Kill, entry);
         let note = kill.intend(&candidate, context);
         let (outcome, moment) = kill.send(&candidate, note, None, context);
         let mut marked = Ok(true);
         if matches!(outcome, SignalOutcome::Sent(_)) {
             marked = self.limits.mark(space.mm, space.pid, VictimMark::Condemned);
-            self.watch(space.user, Action::Term).state.outcome(victim, outcome, moment);
+            self.watch(whose, Action::Term).state.outcome(victim, outcome, moment);
         }
         kill.conclude(Vec::new(), context);
         marked.map(drop)
@@ -367,14 +380,18 @@ pub(crate) fn ending_in<K: Kernel>(space: &AddressSpace, context: &mut Context<K
 
 /// Another process than the one that an address space is entered for, which the programs sent SIGKILL in it and which has not
 /// ended: those that share its memory are ended with it.
-fn flight_of_other<K: Kernel>(space: &AddressSpace, context: &mut Context<K>) -> Option<PendingKill<K>> {
+fn flight_of_other<K: Kernel>(
+    whose: Counted,
+    space: &AddressSpace,
+    context: &mut Context<K>,
+) -> Option<PendingKill<K>> {
     let victim = ending_in(space, context)?;
     Some(PendingKill {
         mm: space.mm,
         pidfd: context.kernel.hold(victim.pid, victim.start_ns).ok(),
         incident: context.ledger.inherited(victim, Signal::Kill).unwrap_or(UNRECORDED),
         pages: space.own,
-        ..PendingKill::new(victim, Owner::User(space.user), Signal::Kill, context.now())
+        ..PendingKill::new(victim, Owner::Line(whose), Signal::Kill, context.now())
     })
 }
 

@@ -3,7 +3,7 @@
 use super::{
     attached::Attached,
     undrawn::{MORE_ACCOUNTS, named},
-    wanted::Wanted,
+    wanted::{ABOVE_MOST, Wanted},
 };
 use crate::{
     api::control::Refusal,
@@ -16,8 +16,9 @@ use crate::{
     tmalloc::Message,
 };
 use plimsoll_policy::{
-    lines::LineBook,
-    units::{PageSize, Uid},
+    account::Counted,
+    lines::{LineBook, Target},
+    units::PageSize,
 };
 use plimsoll_sys::bpf::BpfError;
 use std::{collections::BTreeSet, sync::Arc};
@@ -92,7 +93,10 @@ impl<K: Kernel> Guard<K> {
         }
         let (book, mem_total, page_size) =
             (Arc::clone(&self.book), self.mem_total, self.context.ledger.page_size());
-        self.tell_folded_of(|uid| book.resolve(uid, mem_total, page_size).is_none());
+        self.tell_folded_of(|whose| match whose {
+            Counted::User(uid) => book.resolve(uid, mem_total, page_size).is_none(),
+            Counted::Group(gid) => book.resolve_target(&Target::Group(gid), mem_total, page_size).is_none(),
+        });
         let mut replaced = match self.attached {
             Some(_) => None,
             None => Attached::adopt_replaced(&self.context.kernel, &self.pins),
@@ -110,9 +114,15 @@ impl<K: Kernel> Guard<K> {
         let mut wanted =
             Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
         let drawn = wanted.draw(attached, &mut self.context.kernel);
-        let Wanted { without, gave_way, refused, own, .. } = wanted;
+        let Wanted { without, gave_way, refused, own, beyond, .. } = wanted;
         attached.shared_memory.drawn(own, self.context.kernel.now());
         self.tell_without(without, &gave_way);
+        if let Some(uid) = beyond.first() {
+            let told = format!(
+                "user:{uid} is in more groups with a line than {ABOVE_MOST}: the tightest are charged"
+            );
+            self.context.notices.once("groups", &told);
+        }
         drawn?;
         // Both are in force until the switch, so that there is no gap. What the old ones did is heard before it, because
         // it is gone with a daemon that dies behind it, and what they did last, after it.
@@ -127,8 +137,8 @@ impl<K: Kernel> Guard<K> {
         }
         self.tell_lines()?;
         match refused {
-            Some(uid) => {
-                Err(Refusal::Unavailable(format!("no line can be drawn for user:{uid}: {MORE_ACCOUNTS}")))
+            Some(whose) => {
+                Err(Refusal::Unavailable(format!("no line can be drawn for {whose}: {MORE_ACCOUNTS}")))
             }
             None => Ok(()),
         }
@@ -143,19 +153,19 @@ impl<K: Kernel> Guard<K> {
         };
         self.context
             .last_defence
-            .lines(accounts.iter().map(|account| LineFacts::new(account, page_size)).collect());
+            .lines(accounts.iter().filter_map(|account| LineFacts::new(account, page_size)).collect());
         Ok(())
     }
 
     /// Says whom no account was left for: users of whom the administrator drew a line, and those who run something and had to
     /// give theirs up for one. Once, however often lines are drawn.
-    fn tell_without(&mut self, without: BTreeSet<Uid>, gave_way: &BTreeSet<Uid>) {
+    fn tell_without(&mut self, without: BTreeSet<Counted>, gave_way: &BTreeSet<Counted>) {
         if without == self.undrawn.without_account && gave_way.is_empty() {
             return;
         }
         let numbered = self.book.numbered_uids();
-        let (by_number, members): (BTreeSet<Uid>, BTreeSet<Uid>) =
-            without.iter().copied().partition(|uid| numbered.contains(uid));
+        let (by_number, members): (BTreeSet<Counted>, BTreeSet<Counted>) =
+            without.iter().copied().partition(|whose| whose.user().is_none_or(|uid| numbered.contains(&uid)));
         if !members.is_empty() {
             let count = members.len();
             self.context.notices.say(format_args!("{count} members of groups have no line: {MORE_ACCOUNTS}"));

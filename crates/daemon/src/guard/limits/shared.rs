@@ -11,11 +11,12 @@ use crate::{
     },
 };
 use plimsoll_policy::{
+    account::Counted,
     human,
     incident::Trigger,
     reason::Reason,
     selection::Standing,
-    shared::{Held, Identity, Kind, Owned},
+    shared::{Held, Identity, Kind, NAMED_MAX, Owned},
     units::{Bytes, Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedPages};
@@ -70,7 +71,7 @@ pub(crate) struct Shared {
     /// When the lines changed last: nobody ends for what a walk before that found.
     not_before: Nanos,
     /// Likewise of one user: when somebody of theirs went last, or they drew their own line.
-    not_before_of: BTreeMap<Uid, Nanos>,
+    not_before_of: BTreeMap<Counted, Nanos>,
     /// It is decided by what was found just now.
     pub(super) is_fresh: bool,
     /// When the last one was made, and the machine's counts then.
@@ -78,14 +79,14 @@ pub(crate) struct Shared {
     held: BTreeMap<u64, Held>,
     /// Files that several have in common, and one of whom was ended for the line.
     pub(super) bereft: BTreeSet<Identity>,
-    /// Since when a user is past their line with what lasts, and whether that was said.
-    past: BTreeMap<Uid, (Nanos, bool)>,
+    /// Since when an account is past its line with what lasts, and whether that was said.
+    past: BTreeMap<Counted, (Nanos, bool)>,
     /// When that was said last.
-    said: BTreeMap<Uid, Nanos>,
+    said: BTreeMap<Counted, Nanos>,
     /// What each user owns, with a line or without.
     pub(crate) owned: BTreeMap<Uid, Owned<SharedName>>,
-    /// What each user used besides, before each of the last two walks.
-    own: BTreeMap<Uid, [Pages; 2]>,
+    /// What each account used besides, before each of the last two walks.
+    own: BTreeMap<Counted, [Pages; 2]>,
     /// Users of whom not all was looked at.
     pub(crate) partly: BTreeSet<Uid>,
     /// Users who may have more files than were found.
@@ -133,8 +134,8 @@ impl Shared {
     }
 
     /// Somebody of a user's has gone, or the own line is another: what an earlier walk found may be gone.
-    pub(crate) fn doubt_of(&mut self, uid: Uid, now: Nanos) {
-        self.not_before_of.insert(uid, now);
+    pub(crate) fn doubt_of(&mut self, accounts: &[Counted], now: Nanos) {
+        self.not_before_of.extend(accounts.iter().map(|whose| (*whose, now)));
         self.want();
     }
 
@@ -148,7 +149,7 @@ impl Shared {
     /// often as they like.
     pub(crate) fn drawn(&mut self, own: Option<Uid>, now: Nanos) {
         if let Some(uid) = own {
-            return self.doubt_of(uid, now);
+            return self.doubt_of(&[uid.into()], now);
         }
         (self.rested, self.drawn) = (Nanos(0), now);
         self.doubt(now);
@@ -165,20 +166,20 @@ impl Shared {
 
     /// Notes what accounts use besides, before a walk.
     fn note_own(&mut self, accounts: &[AccountFacts]) {
-        let before = |uid: &Uid| self.own.get(uid).map_or(Pages(0), |[_, last]| *last);
-        self.own = accounts.iter().map(|one| (one.uid, [before(&one.uid), own_usage(one)])).collect();
+        let before = |whose| self.own.get(whose).map_or(Pages(0), |[_, last]| *last);
+        self.own = accounts.iter().map(|one| (one.whose, [before(&one.whose), own_usage(one)])).collect();
     }
 
     /// Whether somebody of an account may end for what was found just now: it was over its line with what the last two walks
     /// both found, and with the least that it used besides, before each of them and now. One walk is of no moment: whoever
     /// moves memory from one place to another has it counted in both, or what was there a second ago with what is there now.
-    /// `leaving`: of that, what goes with those who are on their way out.
-    fn is_surely_over(&self, account: &AccountFacts, leaving: Pages) -> bool {
-        let [earlier, last] = self.own.get(&account.uid).copied().unwrap_or_default();
+    /// `users`: whose processes are charged to it. `leaving`: of that, what goes with those who are on their way out.
+    fn is_surely_over(&self, account: &AccountFacts, users: &[Uid], leaving: Pages) -> bool {
+        let [earlier, last] = self.own.get(&account.whose).copied().unwrap_or_default();
         let own = own_usage(account).min(earlier).min(last);
-        let sure = self.owned.get(&account.uid).map_or(Pages(0), |owned| owned.sure);
+        let sure: Pages = users.iter().filter_map(|uid| Some(self.owned.get(uid)?.sure)).sum();
         let sure = sure.saturating_sub(leaving);
-        let is_fresh = self.is_fresh && !self.not_before_of.contains_key(&account.uid);
+        let is_fresh = self.is_fresh && !self.not_before_of.contains_key(&account.whose);
         is_fresh && account.effective.is_some_and(|line| own.saturating_add(sure) > line)
     }
 
@@ -187,37 +188,46 @@ impl Shared {
     fn is_to_be_told(&mut self, account: &AccountFacts, now: Nanos) -> bool {
         let is_past = |usage: Pages| account.effective.is_some_and(|line| usage > line);
         if is_past(account.usage) || !is_past(account.usage.saturating_add(account.lasting)) {
-            self.past.remove(&account.uid);
+            self.past.remove(&account.whose);
             return false;
         }
         self.said.retain(|_, said| now.0.saturating_sub(said.0) < TOLD_APART.0);
-        let (since, told) = self.past.entry(account.uid).or_insert((now, false));
-        if *told || self.said.contains_key(&account.uid) {
+        let (since, told) = self.past.entry(account.whose).or_insert((now, false));
+        if *told || self.said.contains_key(&account.whose) {
             return false;
         }
         *told = now.0.saturating_sub(since.0) >= ENDING.0;
         if *told {
-            self.said.insert(account.uid, now);
+            self.said.insert(account.whose, now);
         }
         // Else another walk tells.
         self.wanted |= !*told;
         *told
     }
 
+    /// The largest of what lasts of what these users own, the largest first.
+    pub(crate) fn largest_of(&self, users: &[Uid]) -> Vec<(SharedName, Pages)> {
+        let owned = users.iter().filter_map(|uid| self.owned.get(uid));
+        let mut largest: Vec<_> = owned.flat_map(|owned| owned.largest.iter().cloned()).collect();
+        largest.sort_by_key(|(_, pages)| core::cmp::Reverse(*pages));
+        largest.truncate(NAMED_MAX);
+        largest
+    }
+
     /// Says that a line is passed by memory for which nobody is killed.
-    fn tell<K: Kernel>(&mut self, account: &AccountFacts, context: &mut Context<K>) {
+    fn tell<K: Kernel>(&mut self, account: &AccountFacts, users: &[Uid], context: &mut Context<K>) {
         if !self.is_to_be_told(account, context.now()) {
             return;
         }
         let total = account.usage.saturating_add(account.lasting);
         let size = |pages| human::bytes(context.ledger.page_size().to_bytes(pages));
-        let largest = self.owned.get(&account.uid).map_or(&[][..], |owned| &owned.largest);
+        let largest = self.largest_of(users);
         let largest: Vec<String> =
             largest.iter().map(|(name, pages)| format!("{} ({})", named(name), size(*pages))).collect();
         let told = format!(
-            "user:{} is over the line with {} of shared memory that stays when processes end, that others may have filled, \
+            "{} is over the line with {} of shared memory that stays when processes end, that others may have filled, \
              or whose holders are not known; nobody is killed for it. The largest: {}",
-            account.uid,
+            account.whose,
             size(account.lasting),
             largest.join(", "),
         );
@@ -225,7 +235,7 @@ impl Shared {
         context.ledger.record(Entry {
             usage: total,
             hard: account.effective,
-            ..Entry::of_line(account.uid, Trigger::Daemon, Reason::OverHardLimitSharedLasts)
+            ..Entry::of_line(account.whose, Trigger::Daemon, Reason::OverHardLimitSharedLasts)
         });
     }
 }
@@ -290,8 +300,8 @@ impl<K: Kernel> Attached<K> {
 
     /// What an earlier configuration charged, or daemon.
     pub(crate) fn charge_no_shared(&mut self) -> Result<(), BpfError> {
-        for account in self.limits.accounts()? {
-            let _is_its_still: bool = self.limits.set_shared(account.index, account.uid, None)?;
+        for account in self.users_first()? {
+            let _is_its_still: bool = self.limits.set_shared(account.index, account.whose, None)?;
         }
         Ok(())
     }
@@ -361,16 +371,25 @@ impl<K: Kernel> Attached<K> {
         memory.owned = found.owned.users;
         memory.partly = found.partly;
         memory.unlisted = found.unlisted;
-        for account in self.limits.accounts()? {
-            let is_all = found.is_whole && !self.shared_memory.unlisted.contains(&account.uid);
-            let (ending, lasting) = charged(self.shared_memory.owned.get(&account.uid), &account, is_all);
+        for account in self.users_first()? {
+            let uid = account.whose.user();
+            let is_listed = uid.is_none_or(|uid| !self.shared_memory.unlisted.contains(&uid));
+            let owned = uid.and_then(|uid| self.shared_memory.owned.get(&uid));
+            let (ending, lasting) = charged(owned, &account, found.is_whole && is_listed);
             let pages = SharedPages { ending, lasting, begun };
-            let charged = self.limits.set_shared(account.index, account.uid, Some(pages))?;
-            if let (true, Some(account)) = (charged, self.limits.account(account.uid)?) {
-                self.shared_memory.tell(&account, context);
+            let charged = self.limits.set_shared(account.index, account.whose, Some(pages))?;
+            if let (true, Some(account)) = (charged, self.limits.account(account.whose)?) {
+                self.shared_memory.tell(&account, &self.groups.users_of(account.whose), context);
             }
         }
         Ok(())
+    }
+
+    /// All accounts: those of groups have what those before them are charged.
+    fn users_first(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
+        let mut accounts = self.limits.accounts()?;
+        accounts.sort_unstable_by_key(|one| one.whose);
+        Ok(accounts)
     }
 
     /// Whether an account, whose processes are listed, is over its line with shared memory, and nobody is sure to have to end
@@ -382,13 +401,15 @@ impl<K: Kernel> Attached<K> {
         let dying = self.candidates.iter().filter(|one| one.standing == Standing::Dying).map(|one| one.mm);
         let leaving: BTreeSet<u64> = dying.chain(context.pending.killed_spaces()).collect();
         let leaving = leaving.into_iter().map(|mm| self.shared_memory.held(mm).part).sum();
-        !self.shared_memory.is_surely_over(account, leaving)
+        let users = self.groups.users_of(account.whose);
+        !self.shared_memory.is_surely_over(account, &users, leaving)
     }
 
     fn judge_by_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         for account in self.limits.accounts()?.iter().filter(|account| is_over_by_shared(account)) {
-            if self.shared_memory.is_surely_over(account, Pages(0)) {
-                self.judge(account.uid, None, context)?;
+            let users = self.groups.users_of(account.whose);
+            if self.shared_memory.is_surely_over(account, &users, Pages(0)) {
+                self.judge(account.whose, None, context)?;
             } else {
                 self.shared_memory.want();
             }
@@ -441,4 +462,4 @@ pub(crate) fn named(name: &SharedName) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -53,9 +53,11 @@ impl Surveys {
     }
 
     /// As [`Surveys::add`]: copies were made that are nowhere to be charged, or may have been.
-    pub(crate) fn hasten(&mut self, user: Uid) {
-        let turn = self.accounts.entry(user).or_default();
-        turn.due = turn.due.min(turn.rested);
+    pub(crate) fn hasten(&mut self, users: &[Uid]) {
+        for user in users {
+            let turn = self.accounts.entry(*user).or_default();
+            turn.due = turn.due.min(turn.rested);
+        }
     }
 
     /// When there is something to do.

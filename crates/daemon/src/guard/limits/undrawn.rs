@@ -1,6 +1,6 @@
 //! Lines that are set and not in force.
 
-use plimsoll_policy::units::Uid;
+use plimsoll_policy::account::Counted;
 use std::collections::BTreeSet;
 
 /// How many users are named of those that no account is left for.
@@ -15,7 +15,7 @@ pub(crate) struct Undrawn {
     /// Why drawing them came to no end.
     pub(crate) failed: Option<String>,
     /// Users with a line by number or of a group whom no account was left for.
-    pub(crate) without_account: BTreeSet<Uid>,
+    pub(crate) without_account: BTreeSet<Counted>,
 }
 
 impl Undrawn {
@@ -34,8 +34,8 @@ impl Undrawn {
     }
 }
 
-pub(crate) fn named(users: &BTreeSet<Uid>) -> String {
-    let first: Vec<String> = users.iter().take(NAMED_MAX).map(|uid| format!("user:{uid}")).collect();
+pub(crate) fn named(users: &BTreeSet<Counted>) -> String {
+    let first: Vec<String> = users.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     match users.len().saturating_sub(first.len()) {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),
@@ -45,12 +45,13 @@ pub(crate) fn named(users: &BTreeSet<Uid>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_policy::units::Uid;
 
     #[test]
     fn what_is_not_in_force_is_told_with_whom_and_why() {
         let mut undrawn = Undrawn::default();
         assert_eq!((undrawn.words(), undrawn.is_all()), (None, false));
-        undrawn.without_account = (1000..1007).map(Uid).collect();
+        undrawn.without_account = (1000..1007).map(|uid| Uid(uid).into()).collect();
         let told = "NOT in force for user:1000, user:1001, user:1002, user:1003, user:1004 and 2 more: all accounts are in \
                     use; raise maps.max_accounts and start again";
         assert_eq!((undrawn.words().as_deref(), undrawn.is_all()), (Some(told), false));

@@ -7,11 +7,12 @@ use crate::guard::{
     request::Change,
 };
 use plimsoll_policy::{
-    account::Action,
+    account::{Action, Counted},
     lines::{LineBook, Place, Resolved, Target},
-    units::{Bytes, PageSize, Uid},
+    units::{Bytes, Gid, PageSize, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
+use plimsoll_wire::abi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel side sends for an action; in a dry run it only tells.
@@ -24,6 +25,9 @@ const fn signal_of(action: Action, dry_run: bool) -> u32 {
     }
 }
 
+/// The accounts that one may be below.
+pub(crate) const ABOVE_MOST: usize = abi::PLIMSOLL_ABOVE_MOST as usize;
+
 /// Draws a line that was drawn just now. That of `default` for a user who runs nothing may have given way to another's since:
 /// the programs draw it again when that user next allocates.
 fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), BpfError> {
@@ -31,6 +35,21 @@ fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), 
         Err(error) if error.is_full() && drawn.from_default => Ok(()),
         done => done.map(drop),
     }
+}
+
+/// Whether an account has this line already, and is charged where it is to be.
+fn stands(known: &AccountFacts, drawn: &LineSet) -> bool {
+    known.hard == drawn.hard
+        && known.soft == drawn.soft
+        && known.signal == drawn.signal
+        && known.from_default == drawn.from_default
+        && known.above == drawn.above
+        && known.effective.is_some()
+}
+
+/// Those of users.
+fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> {
+    accounts.iter().filter_map(|one| Some((one.whose.user()?, *one))).collect()
 }
 
 /// The lines as they should be.
@@ -47,16 +66,22 @@ pub(crate) struct Wanted<'a> {
     numbered: BTreeSet<Uid>,
     /// These, and users with a line of their own.
     explicit: BTreeSet<Uid>,
-    /// Members of groups with a line.
+    /// Members of groups with a line, for each of them or for all together.
     members: BTreeSet<Uid>,
+    /// The accounts of groups, by number.
+    groups: BTreeMap<Gid, u32>,
+    /// Groups whose line is drawn once all that their members have is charged.
+    open: BTreeSet<Gid>,
     /// Users whose account was needed for another.
     cleared: BTreeSet<Uid>,
     /// Of these, who run something.
-    pub(crate) gave_way: BTreeSet<Uid>,
-    /// Those with a line by number, and members, that no account was left for.
-    pub(crate) without: BTreeSet<Uid>,
-    /// The one user whom the change is about, where no account was left for them.
-    pub(crate) refused: Option<Uid>,
+    pub(crate) gave_way: BTreeSet<Counted>,
+    /// Those with a line by number, groups, and members, that no account was left for.
+    pub(crate) without: BTreeSet<Counted>,
+    /// Whom the change is about, one user or one group, where no account was left for them.
+    pub(crate) refused: Option<Counted>,
+    /// Users in more groups than are charged.
+    pub(crate) beyond: BTreeSet<Uid>,
 }
 
 impl<'a> Wanted<'a> {
@@ -81,6 +106,9 @@ impl<'a> Wanted<'a> {
             numbered: book.numbered_uids(),
             explicit: book.explicit_uids(),
             members: book.member_uids(),
+            groups: BTreeMap::new(),
+            open: BTreeSet::new(),
+            beyond: BTreeSet::new(),
             cleared: BTreeSet::new(),
             gave_way: BTreeSet::new(),
             without: BTreeSet::new(),
@@ -100,8 +128,19 @@ impl<'a> Wanted<'a> {
             signal: signal_of(line.action, self.dry_run),
             enforce,
             from_default: self.is_default(uid),
-            above: [0; 4],
+            above: self.above(uid),
         }
+    }
+
+    /// The accounts of the groups that a user is in, as far as they have one.
+    fn above(&self, uid: Uid) -> [u32; ABOVE_MOST] {
+        let groups = self.book.groups_of(uid, self.mem_total, self.page_size);
+        let mut numbers = groups.iter().filter_map(|gid| self.groups.get(gid)).copied();
+        core::array::from_fn(|_| numbers.next().unwrap_or(0))
+    }
+
+    fn is_in_too_many(&self, uid: Uid) -> bool {
+        self.book.groups_of(uid, self.mem_total, self.page_size).len() > ABOVE_MOST
     }
 
     /// Whether nobody drew a line for this user or for a group they are in.
@@ -127,20 +166,121 @@ impl<'a> Wanted<'a> {
     ) -> Result<(), BpfError> {
         for uid in standing.keys().filter(|uid| self.resolve(**uid).is_none()) {
             attached.limits.clear_line((*uid).into())?;
-            attached.watched.remove(uid);
+            attached.watched.remove(&(*uid).into());
         }
         Ok(())
     }
 
-    /// The one user whom the change is about.
-    fn one(&self) -> Option<Uid> {
+    /// The one user or group whom the change is about.
+    fn one(&self) -> Option<Counted> {
         match self.change {
             Change::One { place, .. } => match place.target() {
-                Target::User(uid) => Some(uid),
-                Target::Default | Target::Group(_) | Target::Cgroup(_) | Target::System => None,
+                Target::User(uid) => Some(Counted::User(uid)),
+                Target::Group(gid) => Some(Counted::Group(gid)),
+                Target::Default | Target::Members(_) | Target::Cgroup(_) | Target::System => None,
             },
             Change::All => None,
         }
+    }
+
+    /// Has an account for each group's line, and none for one that has none any more. A line that is new, or that members with
+    /// something come below, is open until all that is there is charged.
+    fn draw_groups<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        standing: &[AccountFacts],
+        present: &BTreeSet<Uid>,
+    ) -> Result<(), BpfError> {
+        let users = by_user(standing);
+        let mut drawn = BTreeMap::new();
+        for one in standing {
+            let Counted::Group(gid) = one.whose else { continue };
+            if self.resolve_group(gid).is_some() {
+                drawn.insert(gid, one);
+            } else {
+                attached.limits.clear_line(one.whose)?;
+                attached.watched.remove(&one.whose);
+            }
+        }
+        for (gid, line) in self.group_lines() {
+            let known = drawn.get(&gid).copied();
+            let line_set = self.group_line(gid, &line);
+            let joins = known.is_none_or(|known| self.joins(gid, known.index, (&users, present)));
+            if !joins
+                && known.is_some_and(|known| stands(known, &line_set))
+                && line_set.enforce != Enforce::Now
+            {
+                self.groups.insert(gid, known.map_or(0, |known| known.index));
+                attached.watch(gid.into(), line.action);
+                continue;
+            }
+            let enforce = if joins { Enforce::Open } else { line_set.enforce };
+            let line_set = LineSet { enforce, ..line_set };
+            let mut number = attached.limits.set_line(&line_set);
+            if number.as_ref().is_err_and(BpfError::is_full)
+                && self.make_room(attached, &users, gid.into())?
+            {
+                number = attached.limits.set_line(&line_set);
+            }
+            match number {
+                Ok(number) => {
+                    self.groups.insert(gid, number);
+                    self.open.insert(gid);
+                    attached.watch(gid.into(), line.action);
+                }
+                Err(error) if error.is_full() => {
+                    self.without.insert(gid.into());
+                    if self.one() == Some(gid.into()) {
+                        self.refused = self.one();
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve_group(&self, gid: Gid) -> Option<Resolved> {
+        self.book.resolve_target(&Target::Group(gid), self.mem_total, self.page_size)
+    }
+
+    fn group_lines(&self) -> Vec<(Gid, Resolved)> {
+        self.book.groups().into_iter().filter_map(|gid| Some((gid, self.resolve_group(gid)?))).collect()
+    }
+
+    fn group_line(&self, gid: Gid, line: &Resolved) -> LineSet {
+        LineSet {
+            whose: gid.into(),
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            enforce: match self.change {
+                Change::One { place, now: true } if place.target() == Target::Group(gid) => Enforce::Now,
+                Change::One { .. } | Change::All => Enforce::Ratchet,
+            },
+            from_default: false,
+            above: [0; ABOVE_MOST],
+        }
+    }
+
+    /// Whether somebody who has something comes to be charged to a group's account. Not where a user draws the own line, who
+    /// could open the group's by that.
+    fn joins(
+        &self,
+        gid: Gid,
+        index: u32,
+        (standing, present): (&BTreeMap<Uid, AccountFacts>, &BTreeSet<Uid>),
+    ) -> bool {
+        let has_something = |uid: &Uid| match standing.get(uid) {
+            Some(one) => one.usage.0 > 0 && !one.is_below(index),
+            None => present.contains(uid),
+        };
+        let is_charged = |uid: &Uid| {
+            let groups = self.book.groups_of(*uid, self.mem_total, self.page_size);
+            groups.iter().take(ABOVE_MOST).any(|one| *one == gid)
+        };
+        let members = self.book.membership(gid).into_iter().flat_map(|membership| &membership.uids);
+        self.own.is_none() && members.into_iter().any(|uid| has_something(uid) && is_charged(uid))
     }
 
     /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have. One that no account is
@@ -151,13 +291,15 @@ impl<'a> Wanted<'a> {
         kernel: &mut K,
     ) -> Result<(), BpfError> {
         let accounts = attached.limits.accounts()?;
-        let standing: BTreeMap<Uid, AccountFacts> = accounts.into_iter().map(|one| (one.uid, one)).collect();
+        let standing = by_user(&accounts);
         // A user's own change concerns that user; walking all processes is for the lines of many.
-        let present = if self.one().is_some() { BTreeSet::new() } else { self.present(kernel) };
+        let is_of_one = self.one().is_some_and(|one| one.user().is_some());
+        let present = if is_of_one { BTreeSet::new() } else { self.present(kernel) };
         if self.default.is_none() {
             attached.limits.set_default(None)?;
         }
         self.clear_others(attached, &standing)?;
+        self.draw_groups(attached, &accounts, &present)?;
         let mut changed = Vec::new();
         for (uid, line) in self.lines(&standing, &present) {
             if self.cleared.contains(&uid) {
@@ -166,9 +308,9 @@ impl<'a> Wanted<'a> {
             let line_set = self.line(uid, &line, self.enforce(uid, &line));
             match self.draw_first(attached, (uid, &line_set), (&standing, &present))? {
                 Some(true) => changed.push((uid, line_set, line.action)),
-                Some(false) => drop(attached.watch(uid, line.action)),
+                Some(false) => drop(attached.watch(uid.into(), line.action)),
                 // One of `default` is counted by the programs when that user next allocates.
-                None if self.one() == Some(uid) => self.refused = Some(uid),
+                None if self.one() == Some(uid.into()) => self.refused = Some(uid.into()),
                 None => drop(self.has_none(uid)),
             }
         }
@@ -180,16 +322,22 @@ impl<'a> Wanted<'a> {
         attached.scan(kernel)?;
         for (uid, line_set, action) in &changed {
             draw_again(attached, line_set)?;
-            attached.watch(*uid, *action);
+            attached.watch((*uid).into(), *action);
         }
         // One that was never open was exact where that mattered before the first time.
         changed.retain(|(uid, ..)| self.own != Some(*uid));
-        if !changed.is_empty() {
+        if !changed.is_empty() || !self.open.is_empty() {
             attached.scan(kernel)?;
         }
         for (_, line_set, _) in &changed {
             draw_again(attached, line_set)?;
         }
+        for (gid, line) in self.group_lines().into_iter().filter(|(gid, _)| self.open.contains(gid)) {
+            attached.limits.set_line(&self.group_line(gid, &line))?;
+        }
+        let accounts = attached.limits.accounts()?;
+        attached.groups.renew(&accounts);
+        self.beyond = self.members.iter().copied().filter(|uid| self.is_in_too_many(*uid)).collect();
         Ok(())
     }
 
@@ -204,7 +352,7 @@ impl<'a> Wanted<'a> {
         let mut done = self.draw_one(attached, (uid, drawn), standing.get(&uid));
         if comes_first
             && done.as_ref().is_err_and(BpfError::is_full)
-            && self.make_room(attached, standing, uid)?
+            && self.make_room(attached, standing, uid.into())?
         {
             done = self.draw_one(attached, (uid, drawn), None);
         }
@@ -216,35 +364,37 @@ impl<'a> Wanted<'a> {
 
     /// Notes that no account is left for somebody whom the administrator drew a line for.
     fn has_none(&mut self, uid: Uid) -> bool {
-        (self.numbered.contains(&uid) || self.members.contains(&uid)) && self.without.insert(uid)
+        (self.numbered.contains(&uid) || self.members.contains(&uid)) && self.without.insert(uid.into())
     }
 
-    /// Takes the account of somebody without a line by number, for `uid`; false where there is none. Who runs something gives
+    /// Takes the account of somebody without a line by number, for another; false where there is none. Who runs something gives
     /// way to the administrator's lines by number only: whoever has the least, and members last.
     fn make_room<K: Kernel>(
         &mut self,
         attached: &mut Attached<K>,
         standing: &BTreeMap<Uid, AccountFacts>,
-        uid: Uid,
+        whose: Counted,
     ) -> Result<bool, BpfError> {
-        let may_go = |one: &&AccountFacts| {
+        let by_number = whose.user().is_none_or(|uid| self.numbered.contains(&uid));
+        let may_go = |(uid, one): &(&Uid, &AccountFacts)| {
             let idle = one.processes == 0;
-            let has_it = !self.cleared.contains(&one.uid) && self.resolve(one.uid).is_some();
-            has_it && !self.numbered.contains(&one.uid) && (idle || self.numbered.contains(&uid))
+            let has_it = !self.cleared.contains(uid) && self.resolve(**uid).is_some();
+            has_it && !self.numbered.contains(uid) && (idle || by_number)
         };
-        let cost = |one: &&AccountFacts| (one.processes > 0, self.members.contains(&one.uid), one.usage);
-        let Some(one) = standing.values().filter(may_go).min_by_key(cost) else {
+        let cost =
+            |(uid, one): &(&Uid, &AccountFacts)| (one.processes > 0, self.members.contains(uid), one.usage);
+        let Some((uid, one)) = standing.iter().filter(may_go).min_by_key(cost) else {
             return Ok(false);
         };
         if one.processes > 0 {
             // Until all is drawn: their next event would have the account back before it is another's.
             attached.limits.set_default(None)?;
-            self.gave_way.insert(one.uid);
+            self.gave_way.insert(one.whose);
         }
-        attached.limits.clear_line(one.uid.into())?;
-        attached.watched.remove(&one.uid);
-        self.cleared.insert(one.uid);
-        self.has_none(one.uid);
+        attached.limits.clear_line(one.whose)?;
+        attached.watched.remove(&one.whose);
+        self.cleared.insert(*uid);
+        self.has_none(*uid);
         Ok(true)
     }
 
@@ -260,12 +410,7 @@ impl<'a> Wanted<'a> {
             attached.limits.set_line(&self.first(uid, drawn))?;
             return Ok(true);
         };
-        let unchanged = known.hard == drawn.hard
-            && known.soft == drawn.soft
-            && known.signal == drawn.signal
-            && known.from_default == drawn.from_default
-            && known.effective.is_some();
-        if unchanged && drawn.enforce != Enforce::Now {
+        if stands(known, drawn) && drawn.enforce != Enforce::Now {
             return Ok(false);
         }
         attached.limits.set_line(drawn)?;
@@ -310,7 +455,9 @@ impl<'a> Wanted<'a> {
     fn concerns(&self, target: &Target, uid: Uid, line: &Resolved) -> bool {
         match target {
             Target::User(user) => *user == uid,
-            Target::Group(_) => line.set_as.target() == *target,
+            Target::Members(_) => line.set_as.target() == *target,
+            // Theirs is another.
+            Target::Group(_) => false,
             Target::Default => self.is_default(uid),
             Target::Cgroup(_) | Target::System => false,
         }

@@ -7,9 +7,10 @@ use crate::{
     pace::Pace,
 };
 use plimsoll_policy::{
+    account::Counted,
     preference::Judgement,
     selection::{Candidate, Protection, Standing, Weight, order},
-    units::{Nanos, Uid},
+    units::Nanos,
     victim::VictimId,
 };
 use plimsoll_sys::bpf::AddressSpace;
@@ -33,7 +34,7 @@ const JUDGED_FOR: Nanos = Nanos(5_000_000_000);
 /// What was found out of one address space.
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) user: Uid,
+    pub(crate) whose: Counted,
     pub(crate) id: VictimId,
     pub(crate) tracked_ns: u64,
     pub(crate) judgement: Judgement,
@@ -52,7 +53,7 @@ impl Known {
 /// Somebody who was handed to the judge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tried {
-    pub(crate) user: Uid,
+    pub(crate) whose: Counted,
     pub(crate) tracked_ns: u64,
     pub(crate) when: Nanos,
 }
@@ -75,13 +76,13 @@ pub(crate) struct Weights {
     pub(crate) tried: BTreeMap<u64, Tried>,
     listed: Vec<Entry>,
     /// Accounts with somebody to be judged.
-    pub(crate) wanted: BTreeSet<Uid>,
+    pub(crate) wanted: BTreeSet<Counted>,
     /// Accounts whose answer is awaited, since when.
-    pub(crate) awaited: BTreeMap<Uid, Nanos>,
+    pub(crate) awaited: BTreeMap<Counted, Nanos>,
     pub(crate) due: Option<Nanos>,
     /// When the next look may be at the earliest.
     pub(crate) rested: Nanos,
-    pub(crate) pace: Pace<JUDGING_PARTS, JUDGING_NOTED_MAX_MS, JUDGING_CREDIT_MS>,
+    pub(crate) pace: Pace<JUDGING_PARTS, JUDGING_NOTED_MAX_MS, JUDGING_CREDIT_MS, Counted>,
 }
 
 impl Weights {
@@ -91,20 +92,20 @@ impl Weights {
     }
 
     /// Somebody of this account is to be judged.
-    pub(crate) fn want(&mut self, user: Uid) {
-        self.wanted.insert(user);
+    pub(crate) fn want(&mut self, whose: Counted) {
+        self.wanted.insert(whose);
         if self.due.is_none() {
             self.due = Some(self.rested);
         }
     }
 
     /// Whether as much was spent on this account as may be; then it is looked at when that is made good.
-    pub(crate) fn has_had_its_part(&mut self, user: Uid, moment: Nanos) -> bool {
-        let until = self.pace.until(user);
+    pub(crate) fn has_had_its_part(&mut self, whose: Counted, moment: Nanos) -> bool {
+        let until = self.pace.until(whose);
         if until <= moment {
             return false;
         }
-        self.wanted.insert(user);
+        self.wanted.insert(whose);
         self.due = Some(self.due.map_or(until, |due| due.min(until)));
         true
     }
@@ -115,24 +116,24 @@ impl Weights {
     }
 
     /// All are to be judged anew: by other rules, or since it is not known what has changed.
-    pub(crate) fn doubt_all(&mut self, near: &BTreeSet<Uid>) {
+    pub(crate) fn doubt_all(&mut self, near: &BTreeSet<Counted>) {
         self.known.clear();
         self.tried.clear();
         self.awaited.clear();
-        near.iter().for_each(|user| self.want(*user));
+        near.iter().for_each(|whose| self.want(*whose));
     }
 
     /// Those of accounts that are not near any more are judged anew when they are again.
-    pub(crate) fn forget_all_but(&mut self, near: &BTreeSet<Uid>) {
-        self.known.retain(|_, known| near.contains(&known.user));
-        self.tried.retain(|_, tried| near.contains(&tried.user));
-        self.wanted.retain(|user| near.contains(user));
-        self.awaited.retain(|user, _| near.contains(user));
+    pub(crate) fn forget_all_but(&mut self, near: &BTreeSet<Counted>) {
+        self.known.retain(|_, known| near.contains(&known.whose));
+        self.tried.retain(|_, tried| near.contains(&tried.whose));
+        self.wanted.retain(|whose| near.contains(whose));
+        self.awaited.retain(|whose, _| near.contains(whose));
     }
 
     /// Command lines were read: whoever has one is judged anew.
     pub(crate) fn learn(&mut self, found: &[Line]) {
-        let mut users = BTreeSet::new();
+        let mut accounts = BTreeSet::new();
         for (mm, known) in self.known.iter_mut().filter(|(_, known)| known.asked.is_some()) {
             if let Some(line) =
                 found.iter().find(|line| (line.id, line.program) == (known.id, known.program(*mm)))
@@ -140,10 +141,10 @@ impl Weights {
             {
                 known.cmdline = Some(line.text.as_str().into());
                 known.judged = Nanos(0);
-                users.insert(known.user);
+                accounts.insert(known.whose);
             }
         }
-        users.into_iter().for_each(|user| self.want(user));
+        accounts.into_iter().for_each(|whose| self.want(whose));
     }
 
     /// An account is being listed.
@@ -161,11 +162,11 @@ impl Weights {
     }
 
     /// Whether somebody of this account was judged to count anything but their size.
-    pub(crate) fn has_uneven(&self, user: Uid) -> bool {
+    pub(crate) fn has_uneven(&self, whose: Counted) -> bool {
         let uneven = |judgement: &Judgement| {
             judgement.protection.is_some() || judgement.session || judgement.weight != Weight::NEUTRAL
         };
-        self.known.values().any(|known| known.user == user && uneven(&known.judgement))
+        self.known.values().any(|known| known.whose == whose && uneven(&known.judgement))
     }
 
     /// Whether somebody of the account that was listed last counts anything but their size.
@@ -176,12 +177,12 @@ impl Weights {
     }
 
     /// Of those that are not in the list any more there is no end.
-    pub(crate) fn forget_gone(&mut self, user: Uid) {
+    pub(crate) fn forget_gone(&mut self, whose: Counted) {
         self.listed.sort_unstable_by_key(|entry| entry.mm);
         let listed = &self.listed;
         let is_there = |mm: &u64| listed.binary_search_by_key(mm, |entry| entry.mm).is_ok();
-        self.known.retain(|mm, known| known.user != user || is_there(mm));
-        self.tried.retain(|mm, tried| tried.user != user || is_there(mm));
+        self.known.retain(|mm, known| known.whose != whose || is_there(mm));
+        self.tried.retain(|mm, tried| tried.whose != whose || is_there(mm));
     }
 
     /// From the list, which is sorted.
@@ -193,7 +194,7 @@ impl Weights {
         self.known.get(&mm).filter(|known| known.tracked_ns == tracked_ns)
     }
 
-    /// Whether one has to be judged: nobody has, it is too long ago, or its user changed, which the programs saw.
+    /// Whether one has to be judged: nobody has, it is too long ago, or its whose changed, which the programs saw.
     pub(crate) fn is_open(&self, entry: &Entry, now: Nanos) -> bool {
         let fresh = |known: &Known| now.0.saturating_sub(known.judged.0) < JUDGED_FOR.0;
         entry.weight.is_none() || !self.of(entry.mm, entry.tracked_ns).is_some_and(fresh)
@@ -216,8 +217,8 @@ impl Weights {
 
     /// Whose command lines rules ask for and nobody has read. Some have none, and some never answer: whoever was not asked
     /// for comes first, then who was the longest ago.
-    pub(crate) fn without_cmdline(&self, user: Uid) -> Vec<Wanted> {
-        let its = self.known.iter().filter(|(_, known)| known.user == user && known.cmdline.is_none());
+    pub(crate) fn without_cmdline(&self, whose: Counted) -> Vec<Wanted> {
+        let its = self.known.iter().filter(|(_, known)| known.whose == whose && known.cmdline.is_none());
         let mut its: Vec<(&u64, &Known)> = its.collect();
         its.sort_by_key(|(_, known)| known.asked);
         let wanted = |(mm, known): (&u64, &Known)| Wanted { id: known.id, program: known.program(*mm) };

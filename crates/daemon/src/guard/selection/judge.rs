@@ -10,6 +10,7 @@ use crate::{
     offload::{Haste, Lane, Offload},
 };
 use plimsoll_policy::{
+    account::Counted,
     preference::{Judgement, Mark, Rules},
     units::Uid,
     victim::VictimId,
@@ -42,7 +43,7 @@ pub(crate) struct Unjudged {
 /// What one account has to be judged; with nobody to judge, whether what is protected was replaced.
 #[derive(Debug)]
 pub(crate) struct JudgeRequest {
-    pub(crate) user: Uid,
+    pub(crate) whose: Counted,
     pub(crate) unjudged: Vec<Unjudged>,
     pub(crate) eligibility: Eligibility,
 }
@@ -59,7 +60,7 @@ pub(crate) struct Judged {
 /// What came of a request; who could not be looked at is not in it.
 #[derive(Debug)]
 pub(crate) struct JudgeAnswer {
-    pub(crate) user: Uid,
+    pub(crate) whose: Counted,
     pub(crate) judged: Vec<Judged>,
     /// By what they were judged: it may be out of force by now.
     pub(crate) rules: Arc<Rules>,
@@ -106,7 +107,7 @@ impl Judge {
 }
 
 fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) -> JudgeAnswer {
-    let JudgeRequest { user, unjudged, mut eligibility } = request;
+    let JudgeRequest { whose, unjudged, mut eligibility } = request;
     // An upgrade may have put another file in an executable's place, and nobody told.
     let renewed = eligibility.shield.renewed().map(Arc::new);
     eligibility.shield = renewed.clone().unwrap_or(eligibility.shield);
@@ -115,7 +116,7 @@ fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) 
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
         Err(error) if is_passing(&error) => {
-            return JudgeAnswer { user, judged: Vec::new(), rules, renewed, took: Duration::ZERO };
+            return JudgeAnswer { whose, judged: Vec::new(), rules, renewed, took: Duration::ZERO };
         }
         Err(_not_to_be_had) => None,
     };
@@ -123,7 +124,7 @@ fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) 
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
     let judged =
         unjudged.into_iter().filter_map(|case| judge(case, proc, &eligibility, (&marks, portrait)).ok());
-    JudgeAnswer { user, judged: judged.collect(), rules, renewed, took: Duration::ZERO }
+    JudgeAnswer { whose, judged: judged.collect(), rules, renewed, took: Duration::ZERO }
 }
 
 /// Tells the mark on the cgroup at a path.

@@ -35,9 +35,9 @@ use nix::sys::{
 use plimsoll_policy::{
     account::Action,
     incident::Outcome,
-    lines::{Line, LineBook, Place, Target, UidRange},
+    lines::{Line, LineBook, Membership, Place, Target, UidRange},
     size::Size,
-    units::{Bytes, PageSize, Uid},
+    units::{Bytes, Gid, PageSize, Uid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::bpf::Pins;
@@ -66,6 +66,9 @@ const ALLOWANCE_PAGES: i64 = 100;
 
 /// So many records the ring holds.
 const RECORDS_MAX: usize = 963;
+
+/// The group of a third of all seeds, which everybody is in.
+const GROUP: Gid = Gid(50);
 
 /// Turns in a row without time going by: more is a daemon that spins.
 const TURNS_MAX: u32 = 64;
@@ -134,9 +137,7 @@ impl Simulation {
         let mut random = Random::new(seed ^ 0x5eed);
         let faults = faults(&mut random);
         let grouped = seed.is_multiple_of(3);
-        // What is told of the group is heard by nobody here, and must leave room for what is told of users.
-        let ring_max = if grouped { RECORDS_MAX } else { faults.ring_max };
-        let faults = Faults { ticks: seed.is_multiple_of(4), grouped, ring_max, ..faults };
+        let faults = Faults { ticks: seed.is_multiple_of(4), grouped, ..faults };
         let world = World::new(seed, faults, Rc::clone(kernel));
         let mut book = LineBook::new(UidRange { min: Uid(1000), max: Uid(1999) });
         let actions = [Action::Kill, Action::Term, Action::Notify];
@@ -151,6 +152,11 @@ impl Simulation {
         }
         if lines > 1 && random.one_in(3) {
             book.set(Place::Administrator(Target::User(Uid(0))), line(300, Action::Kill));
+        }
+        if grouped {
+            let uids = USERS.into_iter().chain([0]).map(Uid).collect();
+            book.replace_members([(GROUP, Membership { uids, doubt: None })].into());
+            book.set(Place::Administrator(Target::Group(GROUP)), line(3000, Action::Notify));
         }
         Self {
             machine: Machine::new(world),
@@ -282,12 +288,12 @@ impl Simulation {
     fn judge(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let request = self.judge_requests.as_ref().and_then(|judge_requests| judge_requests.try_recv().ok());
-        let lives = request.is_none_or(|JudgeRequest { user, unjudged, eligibility }| {
+        let lives = request.is_none_or(|JudgeRequest { whose, unjudged, eligibility }| {
             let judged = unjudged.into_iter().filter_map(|case| self.world().verdict(case));
             let judged = judged.collect();
             self.guarded(&mut guard, |guard| {
                 guard.answer(Request::Judged(JudgeAnswer {
-                    user,
+                    whose,
                     judged,
                     rules: eligibility.rules,
                     renewed: None,

@@ -705,7 +705,7 @@ impl World {
             return;
         }
         let maps = Maps::read(&self.kernel);
-        if let Some(index) = maps.by_uid.get(&record.uid.0).copied()
+        if let Some(index) = record.whose.user().and_then(|uid| maps.by_uid.get(&uid.0)).copied()
             && self.is_over(&maps, index)
             && self.is_plain(&maps, index)
         {

@@ -21,7 +21,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts,
+        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Counts, Coverage, DefaultLine, FamilyFacts,
         Grants, Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, SharedPages, Site,
         VictimMark, Weighing,
     },
@@ -29,7 +29,7 @@ use plimsoll_sys::{
 };
 use plimsoll_testkit::{Cpus, Driver, FakeKernel, Map};
 use plimsoll_wire::{
-    RecordError, abi,
+    abi,
     record::{self, Record},
     text::{Comm, Meminfo, ProcessState},
 };
@@ -431,29 +431,6 @@ pub(super) struct SimPrograms {
     machine: Machine,
 }
 
-impl SimPrograms {
-    /// The number of the account of the group that everybody is a member of, which is drawn where it is not there.
-    fn group(&self) -> Result<u32, BpfError> {
-        const GROUP: Gid = Gid(50);
-        let key = u64::from(abi::PLIMSOLL_OF_GROUP) << 32 | u64::from(GROUP.0);
-        let drawn = self.machine.0.kernel.numbers().into_iter().find(|(one, _)| *one == key);
-        drawn.map_or_else(
-            || {
-                self.limits.set_line(&LineSet {
-                    whose: Counted::Group(GROUP),
-                    hard: Pages(3000),
-                    soft: Pages(2500),
-                    signal: 0,
-                    enforce: Enforce::Now,
-                    from_default: false,
-                    above: [0; 4],
-                })
-            },
-            |(_, number)| Ok(number),
-        )
-    }
-}
-
 impl Programs for SimPrograms {
     fn meta(&self) -> Meta {
         self.limits.meta()
@@ -467,9 +444,9 @@ impl Programs for SimPrograms {
         Vec::new()
     }
 
-    fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
+    fn account(&mut self, whose: Counted) -> Result<Option<AccountFacts>, BpfError> {
         self.machine.interleave();
-        self.limits.account(uid)
+        self.limits.account(whose)
     }
 
     fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
@@ -556,18 +533,16 @@ impl Programs for SimPrograms {
     }
 
     fn set_line(&self, line: &LineSet) -> Result<u32, BpfError> {
-        let set = if self.machine.world().faults.grouped {
-            // Open: what is charged while an account comes to be below another may be missed there.
+        let grouped = self.machine.world().faults.grouped;
+        if grouped {
+            // Open: what is charged while an account comes to be below another may be missed there, until that is corrected.
             self.machine.finish_all();
             self.machine.world().calm = true;
-            let set = self
-                .group()
-                .and_then(|group| self.limits.set_line(&LineSet { above: [0, group, 0, 0], ..*line }));
+        }
+        let set = self.limits.set_line(line);
+        if grouped {
             self.machine.world().calm = false;
-            set
-        } else {
-            self.limits.set_line(line)
-        };
+        }
         self.machine.world().watch_own_line();
         set
     }
@@ -579,6 +554,7 @@ impl Programs for SimPrograms {
         let maps = Maps::read(&self.machine.0.kernel);
         let index = match whose {
             Counted::User(uid) => maps.by_uid.get(&uid.0).copied().unwrap_or(0),
+            // It is charged for nobody by itself.
             Counted::Group(_) => 0,
         };
         let its: BTreeSet<u64> =
@@ -625,8 +601,12 @@ impl Programs for SimPrograms {
         self.limits.verify(account)
     }
 
-    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
-        self.limits.set_shared(account, uid, owned)
+    fn set_shared(&self, account: u32, whose: Counted, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+        self.limits.set_shared(account, whose, owned)
+    }
+
+    fn correct(&self, account: u32, group: Gid, more: &Counts) -> Result<bool, BpfError> {
+        self.limits.correct(account, group, more)
     }
 
     fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {
@@ -680,13 +660,8 @@ impl SimRecords {
         let kernel = &self.machine.0.kernel;
         kernel.give_back(self.at);
         let mut bytes = [0; RECORD_BYTES];
-        while kernel.next_record(&mut self.at, &mut bytes) {
-            match record::decode(&bytes) {
-                // The guard draws no line of a group, and hears of none.
-                Err(RecordError::Field { field: "of", .. }) => {}
-                record => return Some(record.unwrap()),
-            }
-            kernel.give_back(self.at);
+        if kernel.next_record(&mut self.at, &mut bytes) {
+            return Some(record::decode(&bytes).unwrap());
         }
         None
     }
@@ -701,8 +676,8 @@ impl Records for SimRecords {
         match &record {
             Some(record) => {
                 world.trace(format!(
-                    "record {:?} of uid {} pid {} usage {}",
-                    record.kind, record.uid, record.process.pid, record.usage
+                    "record {:?} of {} pid {} usage {}",
+                    record.kind, record.whose, record.process.pid, record.usage
                 ));
                 world.asked_for(record);
                 world.oracle.taken_out(record);

@@ -25,10 +25,13 @@ fn a_cgroup_is_called_by_its_unit_and_never_by_its_path_or_a_container() {
 
 #[test]
 fn no_two_users_are_called_the_same() {
-    let users = Users::of(
+    let users = Names::of(
         b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nalias:x:1000:1000::/:/bin/sh\nalice:x:1001:1001::/:/bin/sh\n\
           1003:x:1002:1002::/:/bin/sh\n\xff\xfe:x:1004:1004::/:/bin/sh\n",
+        b"staff:x:50:alice\nstuff:x:50:\n51:x:51:\nstaff:x:52:\n",
     );
-    let names = [0, 1000, 1001, 1002, 1003, 1004].map(|uid| users.name(Uid(uid)));
+    let groups = [50, 51, 52].map(|gid| users.of_group(Gid(gid)));
+    assert_eq!(groups, ["staff", "51", "52"]);
+    let names = [0, 1000, 1001, 1002, 1003, 1004].map(|uid| users.of_user(Uid(uid)));
     assert_eq!(names, ["root", "alice", "1001", "1002", "1003", "1004"]);
 }

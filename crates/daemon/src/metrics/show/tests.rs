@@ -92,13 +92,13 @@ fn tally() -> Tally {
     tally
 }
 
-fn text(facts: &Facts, tally: &Tally, users: Option<&Users>) -> String {
+fn text(facts: &Facts, tally: &Tally, users: Option<&Names>) -> String {
     tally.with(|counts| page(facts, counts, users)).text().unwrap()
 }
 
 #[test]
 fn the_page_of_a_known_state_is_as_it_was() {
-    let found = text(&facts(), &tally(), Some(&Users::of(PASSWD)));
+    let found = text(&facts(), &tally(), Some(&Names::of(PASSWD, b"")));
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/metrics/show/sample.prom");
     if env::var_os("PLIMSOLL_BLESS").is_some_and(|bless| bless == "1") {
         fs::write(&sample, &found).unwrap();
@@ -124,7 +124,7 @@ fn what_is_not_known_is_left_out() {
         cpu: Duration::ZERO,
         cut: 0,
     };
-    let found = text(&facts, &Tally::default(), Some(&Users::of(PASSWD)));
+    let found = text(&facts, &Tally::default(), Some(&Names::of(PASSWD, b"")));
     for absent in
         ["memory_available", "margin", "stalled", "wakeups", "resident", "account_usage", "exhausted"]
     {
@@ -146,7 +146,7 @@ fn however_many_accounts_there_are_the_page_is_bounded() {
     for uid in 0..5000 {
         tally.incident(&Incident { account: Some(Account::User(Uid(uid))), ..told.clone() });
     }
-    let found = text(&facts, &tally, Some(&Users::default()));
+    let found = text(&facts, &tally, Some(&Names::default()));
     let of = |name: &str| found.lines().filter(|line| line.starts_with(name)).count();
     assert_eq!((of("plimsoll_account_usage_bytes{"), of("plimsoll_account_kills_total{")), (1024, 1025));
     assert!(found.contains("plimsoll_account_usage_bytes{kind=\"user\",user=\"4999\"} 4999\n"));
@@ -156,7 +156,7 @@ fn however_many_accounts_there_are_the_page_is_bounded() {
 #[test]
 fn each_name_is_in_the_docs_with_what_it_means() {
     let docs = include_str!("../../../../../docs/metrics.md");
-    for line in text(&facts(), &tally(), Some(&Users::of(PASSWD))).lines() {
+    for line in text(&facts(), &tally(), Some(&Names::of(PASSWD, b""))).lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
             assert!(docs.contains(&format!("| `{name}` | {kind} |")), "{name}, a {kind}");
         }

@@ -10,12 +10,12 @@ use crate::{
     units::{Bytes, Gid, Uid},
 };
 use proptest::{prelude::any, prop_assert, proptest};
-use std::{collections::BTreeSet, vec::Vec};
+use std::{collections::BTreeSet, vec, vec::Vec};
 
 const STAFF: Gid = Gid(50);
 const WHEEL: Gid = Gid(10);
-const OF_STAFF: Target = Target::Group(STAFF);
-const OF_WHEEL: Target = Target::Group(WHEEL);
+const OF_STAFF: Target = Target::Members(STAFF);
+const OF_WHEEL: Target = Target::Members(WHEEL);
 
 fn members(groups: &[(Gid, &[Uid])]) -> Members {
     let known = |uids: &[Uid]| Membership { uids: uids.iter().copied().collect(), doubt: None };
@@ -96,7 +96,7 @@ fn the_state_wins_over_the_configuration_for_one_group_and_does_not_outbid_anoth
     assert_eq!(book.clear(place.clone()), Cleared::StillInConfig);
     assert_eq!(resolved(&book, ALICE).source, Source::Config);
     assert_eq!(book.clear(place), Cleared::StillInConfig);
-    assert_eq!(book.clear(Place::Administrator(Target::Group(Gid(7)))), Cleared::NothingSet);
+    assert_eq!(book.clear(Place::Administrator(Target::Members(Gid(7)))), Cleared::NothingSet);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_groups_line_is_stored_and_only_roots_is_believed() {
     let mut saved = LineBook::new(UidRange::default());
     saved.set(Place::Administrator(OF_STAFF), line("25%"));
     let json = serde_json::to_string(&saved.to_stored()).unwrap();
-    assert_eq!(json, r#"[{"target":"group:50","set_by":0,"line":{"hard":"25%","action":"kill"}}]"#);
+    assert_eq!(json, r#"[{"target":"@50","set_by":0,"line":{"hard":"25%","action":"kill"}}]"#);
     let mut loaded = LineBook::new(UidRange::default());
     let stored: Vec<StoredLine> = serde_json::from_str(&json).unwrap();
     assert!(loaded.load_stored(stored).is_empty());
@@ -220,7 +220,7 @@ proptest! {
     fn joining_one_more_group_never_lowers_a_line(sizes in proptest::collection::vec(1_u64..5, 1..5), more in any::<u64>()) {
         let gid = |number: usize| Gid(u32::try_from(number).unwrap());
         let lines: Vec<_> = (0..sizes.len())
-            .map(|number| (Target::Group(gid(number)), line(&std::format!("{}G", sizes[number]))))
+            .map(|number| (Target::Members(gid(number)), line(&std::format!("{}G", sizes[number]))))
             .collect();
         let hard = |gids: &[Gid]| alice_in(gids, &lines).resolve(ALICE, RAM, page()).map(|line: Resolved| line.hard);
         let joined: Vec<_> = (0..sizes.len()).filter(|number| more & (1 << number) != 0).map(gid).collect();
@@ -228,4 +228,43 @@ proptest! {
             prop_assert!(hard(&[joined.clone(), Vec::from([gid(number)])].concat()) >= hard(&joined));
         }
     }
+}
+
+const ALL_STAFF: Target = Target::Group(STAFF);
+const ALL_WHEEL: Target = Target::Group(WHEEL);
+
+fn groups_of_alice(book: &LineBook) -> Vec<Gid> {
+    book.groups_of(ALICE, RAM, page())
+}
+
+#[test]
+fn a_line_for_all_together_is_charged_besides_and_draws_none_for_a_member() {
+    let drawn = [(OF_STAFF, line("1G")), (ALL_STAFF, line("4G"))];
+    let both = alice_in(&[STAFF], &drawn);
+    assert_eq!((mib(resolved(&both, ALICE).hard), groups_of_alice(&both)), (1024, vec![STAFF]));
+    let alone = alice_in(&[STAFF], &[(ALL_STAFF, line("4G"))]);
+    let counted = resolved(&alone, ALICE);
+    assert!(counted.is_none() && counted.action == Action::Notify);
+    assert_eq!(counted.set_as, Place::Administrator(ALL_STAFF));
+    assert_eq!(alone.resolve(Uid(7), RAM, page()), None);
+    assert_eq!((alone.gids(), alone.member_uids()), ([STAFF].into(), [ALICE].into()));
+    assert!(!alone.is_empty());
+}
+
+#[test]
+fn the_tightest_of_several_groups_lines_comes_first() {
+    let mut book = alice_in(&[STAFF, WHEEL], &[(ALL_STAFF, line("2G")), (ALL_WHEEL, line("1G"))]);
+    assert_eq!(groups_of_alice(&book), vec![WHEEL, STAFF]);
+    book.set(Place::Administrator(ALL_WHEEL), line("3G"));
+    assert_eq!(groups_of_alice(&book), vec![STAFF, WHEEL]);
+    assert_eq!(book.clear(Place::Administrator(ALL_STAFF)), Cleared::StillInConfig);
+    assert_eq!(book.groups_of(Uid(7), RAM, page()), vec![]);
+}
+
+#[test]
+fn a_member_with_a_groups_line_alone_may_draw_a_tighter_one() {
+    let mut book = alice_in(&[STAFF], &[(ALL_STAFF, line("4G"))]);
+    book.set(Place::Own(ALICE), with("512M", "256M", Action::Term));
+    let found = resolved(&book, ALICE);
+    assert_eq!((mib(found.hard), mib(found.soft), found.action), (512, 256, Action::Term));
 }

@@ -66,10 +66,12 @@ fn a_file_is_told_by_what_can_be_found() {
     assert_eq!(named(&SharedName::SMALL), "many small files");
 }
 
-fn account(usage: u64, lasting: u64) -> AccountFacts {
+pub(in super::super) fn account(usage: u64, lasting: u64) -> AccountFacts {
     AccountFacts {
         index: 1,
-        uid: Uid(1000),
+        whose: Uid(1000).into(),
+        above: [0; 4],
+        counts: plimsoll_sys::bpf::Counts::default(),
         usage: Pages(usage),
         hard: Pages(100),
         soft: Pages(90),
@@ -173,20 +175,32 @@ fn walked(own: [u64; 2], sure: u64) -> Shared {
 #[test]
 fn somebody_ends_only_for_what_two_walks_found_and_what_was_used_besides_all_the_time() {
     let now = |own: u64| AccountFacts { shared: Pages(80), ..account(own + 80, 0) };
-    assert!(walked([30, 30], 80).is_surely_over(&now(30), Pages(0)));
+    assert!(walked([30, 30], 80).is_surely_over(&now(30), &[Uid(1000)], Pages(0)));
     // The same memory, now here and now there.
-    assert!(!walked([80, 80], 20).is_surely_over(&now(80), Pages(0)), "in another file before");
-    assert!(!walked([0, 80], 80).is_surely_over(&now(80), Pages(0)), "in none before");
-    assert!(!walked([80, 0], 80).is_surely_over(&now(80), Pages(0)));
-    assert!(!walked([80, 80], 80).is_surely_over(&now(0), Pages(0)));
+    assert!(!walked([80, 80], 20).is_surely_over(&now(80), &[Uid(1000)], Pages(0)), "in another file before");
+    assert!(!walked([0, 80], 80).is_surely_over(&now(80), &[Uid(1000)], Pages(0)), "in none before");
+    assert!(!walked([80, 0], 80).is_surely_over(&now(80), &[Uid(1000)], Pages(0)));
+    assert!(!walked([80, 80], 80).is_surely_over(&now(0), &[Uid(1000)], Pages(0)));
     // Nobody has to end for what goes with those who are on their way out.
-    assert!(walked([30, 30], 80).is_surely_over(&now(30), Pages(9)));
-    assert!(!walked([30, 30], 80).is_surely_over(&now(30), Pages(10)));
+    assert!(walked([30, 30], 80).is_surely_over(&now(30), &[Uid(1000)], Pages(9)));
+    assert!(!walked([30, 30], 80).is_surely_over(&now(30), &[Uid(1000)], Pages(10)));
     let dying = AccountFacts { dying: Pages(30), ..now(30) };
-    assert!(!walked([30, 30], 80).is_surely_over(&dying, Pages(0)));
-    assert!(Shared { partly: [Uid(1000)].into(), ..walked([30, 30], 80) }.is_surely_over(&now(30), Pages(0)));
-    assert!(!Shared { is_fresh: false, ..walked([30, 30], 80) }.is_surely_over(&now(30), Pages(0)));
-    assert!(!walked([30, 30], 80).is_surely_over(&AccountFacts { uid: Uid(1001), ..now(30) }, Pages(0)));
+    assert!(!walked([30, 30], 80).is_surely_over(&dying, &[Uid(1000)], Pages(0)));
+    assert!(Shared { partly: [Uid(1000)].into(), ..walked([30, 30], 80) }.is_surely_over(
+        &now(30),
+        &[Uid(1000)],
+        Pages(0)
+    ));
+    assert!(!Shared { is_fresh: false, ..walked([30, 30], 80) }.is_surely_over(
+        &now(30),
+        &[Uid(1000)],
+        Pages(0)
+    ));
+    assert!(!walked([30, 30], 80).is_surely_over(
+        &AccountFacts { whose: Uid(1001).into(), ..now(30) },
+        &[Uid(1001)],
+        Pages(0)
+    ));
 }
 
 #[test]

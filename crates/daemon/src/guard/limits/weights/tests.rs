@@ -1,5 +1,6 @@
 use super::{Entry, Known, Tried, UNJUDGED_MAX, Weights};
 use plimsoll_policy::{
+    account::Counted,
     preference::{JudgedBy, Judgement, Scope},
     reading::Reading,
     selection::{Candidate, Weight},
@@ -8,11 +9,11 @@ use plimsoll_policy::{
 };
 use std::collections::BTreeSet;
 
-const ALICE: Uid = Uid(1000);
+const ALICE: Counted = Counted::User(Uid(1000));
 
 fn known(pid: u32) -> Known {
     Known {
-        user: ALICE,
+        whose: ALICE,
         id: VictimId { pid: Pid(pid), start_ns: 1 },
         tracked_ns: 1,
         judgement: Judgement {
@@ -56,7 +57,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
     for (mm, when) in [(1, 0), (2, 30), (3, 0), (4, 10), (5, 20), (6, 5)] {
         if when > 0 {
             let tracked_ns = if mm == 6 { 0 } else { 1 };
-            weights.tried.insert(mm, Tried { user: ALICE, tracked_ns, when: Nanos(when) });
+            weights.tried.insert(mm, Tried { whose: ALICE, tracked_ns, when: Nanos(when) });
         }
     }
     let people: Vec<(Candidate, Entry)> = (1..=6_u32)
@@ -64,7 +65,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
             let mm = u64::from(pid);
             let id = VictimId { pid: Pid(pid), start_ns: 1 };
             let usage = Reading::Known(Pages(mm * 100));
-            let candidate = Candidate { mm, usage, ..Candidate::of(id, ALICE) };
+            let candidate = Candidate { mm, usage, ..Candidate::of(id, Uid(1000)) };
             (candidate, Entry { mm, tracked_ns: 1, weight: None, never: false, session: false })
         })
         .collect();

@@ -33,7 +33,7 @@ fn case_of(pid: Pid, cmdline: Option<&str>) -> Unjudged {
 fn judged(rules: Vec<Rule>, unjudged: Vec<Unjudged>) -> Vec<super::Judged> {
     let rules = Arc::new(Rules::new(rules).unwrap());
     let eligibility = Eligibility { rules: Arc::clone(&rules), ..Eligibility::default() };
-    let request = JudgeRequest { user: Uid(1), unjudged, eligibility };
+    let request = JudgeRequest { whose: Uid(1).into(), unjudged, eligibility };
     let answer = examine(request, &mut proc(), &mut Portrait::default());
     assert!(Arc::ptr_eq(&answer.rules, &rules));
     answer.judged

@@ -1,0 +1,109 @@
+//! Groups with a line for all their members together, as the programs have them: who is charged to which, and whether a
+//! group's counts are the sum of its members'.
+
+use plimsoll_policy::{
+    account::Counted,
+    units::{Gid, Nanos, Uid},
+};
+use plimsoll_sys::bpf::{AccountFacts, Counts};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between the two looks that find the same difference: an event that is under way is no difference.
+const LOOKS_APART: Nanos = Nanos(50_000_000);
+
+/// One group.
+#[derive(Debug, Default)]
+struct Group {
+    /// The number of its account.
+    index: u32,
+    /// Its members, by the number of their account.
+    members: BTreeMap<u32, Uid>,
+    /// What its members count more than it does, and since when.
+    differs: Option<(Counts, Nanos)>,
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups(BTreeMap<Gid, Group>);
+
+impl Groups {
+    /// Takes in which accounts there are.
+    pub(crate) fn renew(&mut self, accounts: &[AccountFacts]) {
+        let mut before = core::mem::take(&mut self.0);
+        for one in accounts {
+            let Counted::Group(gid) = one.whose else { continue };
+            let members = accounts.iter().filter(|member| member.is_below(one.index));
+            let members = members.filter_map(|member| Some((member.index, member.whose.user()?))).collect();
+            let differs = before.remove(&gid).filter(|group| group.index == one.index);
+            let differs = differs.and_then(|group| group.differs);
+            self.0.insert(gid, Group { index: one.index, members, differs });
+        }
+    }
+
+    /// Whether what is charged to the account of this number is charged to that one.
+    pub(crate) fn is_charged(&self, leaf: u32, account: &AccountFacts) -> bool {
+        match account.whose {
+            Counted::User(_) => leaf == account.index,
+            Counted::Group(gid) => self.0.get(&gid).is_some_and(|group| group.members.contains_key(&leaf)),
+        }
+    }
+
+    /// The users whose processes are charged to an account.
+    pub(crate) fn users_of(&self, whose: Counted) -> Vec<Uid> {
+        match whose {
+            Counted::User(uid) => Vec::from([uid]),
+            Counted::Group(gid) => {
+                self.0.get(&gid).map_or_else(Vec::new, |group| group.members.values().copied().collect())
+            }
+        }
+    }
+
+    /// An account, and those that have to do with it: of a user the groups', of a group its members'.
+    pub(crate) fn beside(&self, whose: Counted) -> Vec<Counted> {
+        let others: Vec<Counted> = match whose {
+            Counted::User(uid) => {
+                let theirs = self.0.iter().filter(|(_, group)| group.members.values().any(|one| *one == uid));
+                theirs.map(|(gid, _)| Counted::Group(*gid)).collect()
+            }
+            Counted::Group(_) => self.users_of(whose).into_iter().map(Counted::User).collect(),
+        };
+        [whose].into_iter().chain(others).collect()
+    }
+
+    /// The users whose processes are charged to any of these.
+    pub(crate) fn users_of_all(&self, accounts: &BTreeSet<Counted>) -> BTreeSet<Uid> {
+        accounts.iter().flat_map(|whose| self.users_of(*whose)).collect()
+    }
+
+    /// What is to be added to whose counts: the same difference was found twice.
+    pub(super) fn differences(&mut self, accounts: &[AccountFacts], now: Nanos) -> Vec<(u32, Gid, Counts)> {
+        let counts: BTreeMap<u32, Counts> = accounts.iter().map(|one| (one.index, one.counts)).collect();
+        let mut certain = Vec::new();
+        for (gid, group) in &mut self.0 {
+            let own = counts.get(&group.index).copied().unwrap_or_default();
+            let members = group.members.keys().filter_map(|index| counts.get(index));
+            let sum =
+                members.fold(Counts::default(), |sum, one| sum.with(*one, |sum, one| sum.wrapping_add(one)));
+            let more = sum.with(own, |sum, own| sum.wrapping_sub(own));
+            let (before, since) = group.differs.unwrap_or((Counts::default(), now));
+            group.differs = match more {
+                more if more == Counts::default() => None,
+                more if more != before => Some((more, now)),
+                more if now.0.saturating_sub(since.0) < LOOKS_APART.0 => Some((more, since)),
+                more => {
+                    certain.push((group.index, *gid, more));
+                    None
+                }
+            };
+        }
+        certain
+    }
+
+    /// Whether a group's counts were not the sum of its members' at the last look.
+    pub(super) fn differ(&self) -> bool {
+        self.0.values().any(|group| group.differs.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;
