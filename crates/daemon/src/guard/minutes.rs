@@ -9,6 +9,7 @@ use super::{
     machine::MachineGuard,
 };
 use plimsoll_policy::{
+    lines::NO_LINE,
     recorder::AccountNow,
     units::{Nanos, PageSize},
 };
@@ -73,7 +74,7 @@ fn account_now(facts: &AccountFacts, page_size: PageSize) -> AccountNow {
     AccountNow {
         account: facts.whose.into(),
         usage: page_size.to_bytes(facts.usage),
-        line: facts.effective.map(|line| page_size.to_bytes(line)),
+        line: facts.effective.filter(|line| *line < NO_LINE).map(|line| page_size.to_bytes(line)),
         near: facts.near,
         followed: facts.near,
     }

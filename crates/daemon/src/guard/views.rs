@@ -52,7 +52,7 @@ impl<K: TheKernel> Guard<K> {
                 self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?
             }
         };
-        let users = facts.iter().filter_map(|facts| self.view(facts));
+        let users = facts.iter().filter_map(|facts| self.view(facts, asker));
         let mut views: Vec<AccountView> = users
             .chain(self.measured.views(self.page_size()))
             .filter(|view| only.is_none_or(|only| *only == view.account))
@@ -74,7 +74,7 @@ impl<K: TheKernel> Guard<K> {
         attached.limits.accounts()
     }
 
-    fn view(&self, facts: &AccountFacts) -> Option<AccountView> {
+    fn view(&self, facts: &AccountFacts, asker: Uid) -> Option<AccountView> {
         let page_size = self.page_size();
         let target = |gid| Target::Group(gid);
         let line = match facts.whose {
@@ -86,6 +86,9 @@ impl<K: TheKernel> Guard<K> {
         let users = self.users_of(facts.whose);
         let is_partly = |shared: &Shared| users.iter().any(|uid| shared.partly.contains(uid));
         let is_partly = shared.is_some_and(is_partly);
+        // What other members have is not a member's to read.
+        let is_shown = |uid: &Uid| facts.whose.user().is_some() || asker == Uid::ROOT || *uid == asker;
+        let owners: Vec<Uid> = users.iter().copied().filter(is_shown).collect();
         let limit = |pages| (!line.is_none()).then(|| bytes(pages));
         Some(AccountView {
             account: facts.whose.into(),
@@ -93,7 +96,7 @@ impl<K: TheKernel> Guard<K> {
             usage_bytes: bytes(facts.usage.saturating_add(facts.lasting)),
             reserved_bytes: bytes(facts.reserved),
             shared_bytes: shared.map(|_| bytes(facts.shared.saturating_add(facts.lasting))),
-            shared_files: self.shared_files(&users),
+            shared_files: self.shared_files(&owners),
             peak_bytes: Some(bytes(facts.peak)),
             soft_bytes: limit(facts.soft),
             hard_bytes: limit(facts.hard),

@@ -84,7 +84,7 @@ impl<K: Kernel> Attached<K> {
     /// Whether copies could bring an account near its line, or one that is charged besides.
     fn measures_again(&self, account: &AccountFacts, read: Coverage) -> Result<bool, BpfError> {
         let mut again = self.limits.measure_again(account.index, read)?;
-        for above in account.above.into_iter().filter(|above| *above != 0) {
+        for above in account.above.into_iter().filter(|above| *above != 0 && account.copyable.0 > 0) {
             again |= self.limits.measure_again(above, Coverage::Some)?;
         }
         Ok(again)
@@ -169,6 +169,7 @@ impl<K: Kernel> Attached<K> {
             self.surveys.accounts.entry(member.user).and_modify(|turn| turn.after = member.mm);
         }
         self.surveys.unread.retain(|mm, _| living.contains(mm));
+        let mut charged = BTreeSet::new();
         for user in accounts.values() {
             let now = self.limits.account((*user).into())?.map_or(Pages(0), |account| account.strays);
             let before = self.surveys.accounts.get(user).map_or(Pages(0), |turn| turn.strays);
@@ -182,10 +183,11 @@ impl<K: Kernel> Attached<K> {
                     self.charge_family(*family, members, &read, &mut hidden)?;
                 }
             }
-            // No event came with what was charged: nobody but us looks at the line.
-            for whose in self.groups.beside((*user).into()) {
-                self.judge(whose, None, context)?;
-            }
+            // No event came with what was charged: nobody but us looks at the line. At each once.
+            charged.extend(self.groups.beside((*user).into()));
+        }
+        for whose in charged {
+            self.judge(whose, None, context)?;
         }
         Ok(())
     }

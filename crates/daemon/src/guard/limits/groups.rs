@@ -20,6 +20,9 @@ struct Group {
     members: BTreeMap<u32, Uid>,
     /// What its members count more than it does, and since when.
     differs: Option<(Counts, Nanos)>,
+    /// Its counts were the sum once since it has these members. What is seen later is under way: nothing that users do is taken
+    /// for a mistake.
+    is_settled: bool,
 }
 
 /// All groups.
@@ -33,10 +36,12 @@ impl Groups {
         for one in accounts {
             let Counted::Group(gid) = one.whose else { continue };
             let members = accounts.iter().filter(|member| member.is_below(one.index));
-            let members = members.filter_map(|member| Some((member.index, member.whose.user()?))).collect();
-            let differs = before.remove(&gid).filter(|group| group.index == one.index);
-            let differs = differs.and_then(|group| group.differs);
-            self.0.insert(gid, Group { index: one.index, members, differs });
+            let members: BTreeMap<u32, Uid> =
+                members.filter_map(|member| Some((member.index, member.whose.user()?))).collect();
+            let known =
+                before.remove(&gid).filter(|known| (known.index, &known.members) == (one.index, &members));
+            let new = || Group { index: one.index, members, ..Group::default() };
+            self.0.insert(gid, known.unwrap_or_else(new));
         }
     }
 
@@ -79,13 +84,14 @@ impl Groups {
     pub(super) fn differences(&mut self, accounts: &[AccountFacts], now: Nanos) -> Vec<(u32, Gid, Counts)> {
         let counts: BTreeMap<u32, Counts> = accounts.iter().map(|one| (one.index, one.counts)).collect();
         let mut certain = Vec::new();
-        for (gid, group) in &mut self.0 {
+        for (gid, group) in self.0.iter_mut().filter(|(_, group)| !group.is_settled) {
             let own = counts.get(&group.index).copied().unwrap_or_default();
             let members = group.members.keys().filter_map(|index| counts.get(index));
             let sum =
                 members.fold(Counts::default(), |sum, one| sum.with(*one, |sum, one| sum.wrapping_add(one)));
             let more = sum.with(own, |sum, own| sum.wrapping_sub(own));
             let (before, since) = group.differs.unwrap_or((Counts::default(), now));
+            group.is_settled = more == Counts::default();
             group.differs = match more {
                 more if more == Counts::default() => None,
                 more if more != before => Some((more, now)),

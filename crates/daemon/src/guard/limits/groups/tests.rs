@@ -59,6 +59,22 @@ fn a_difference_is_corrected_once_two_looks_apart_have_found_the_same() {
 }
 
 #[test]
+fn what_users_do_once_the_counts_agreed_is_never_corrected_until_the_members_are_others() {
+    let mut groups = known(&accounts(30, [10, 20]));
+    assert_eq!(groups.differences(&accounts(30, [10, 20]), Nanos(1)), []);
+    let mut off = accounts(25, [10, 20]);
+    for turn in 1..5 {
+        groups.renew(&off);
+        assert_eq!(groups.differences(&off, Nanos(LOOKS_APART.0 * turn * 2)), []);
+        assert!(!groups.differ());
+    }
+    off.pop();
+    groups.renew(&off);
+    assert_eq!(groups.differences(&off, Nanos(1)), []);
+    assert!(groups.differ());
+}
+
+#[test]
 fn what_is_under_way_is_no_difference() {
     let mut groups = known(&accounts(25, [10, 20]));
     for (turn, usage) in [25, 26, 30, 25].into_iter().enumerate() {
