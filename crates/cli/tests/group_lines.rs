@@ -213,6 +213,16 @@ fn a_member_may_draw_a_line_of_their_own_and_read_what_all_use() {
         assert_eq!(status, 0, "{told}");
         let (status, shown, _) = anns(&["limit", "show", "group:plim-crew", "--json"]);
         assert!(status == 0 && shown.contains("group:60125"), "{shown}");
+        // What runs in it root sees, and a member what is theirs.
+        let _both = [crew.chill(ANN, 2), crew.chill(BEN, 2)];
+        let all = crew.fixture.json(&["limit", "show", "group:plim-crew", "--processes"]);
+        let (_, theirs, _) = anns(&["limit", "show", "group:plim-crew", "--processes", "--json"]);
+        let theirs: Value = serde_json::from_str(&theirs).unwrap();
+        let users = |shown: &Value| {
+            let listed = shown[0]["process_list"].as_array().unwrap().iter();
+            listed.map(|one| one["uid"].as_u64().unwrap()).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!((users(&all), users(&theirs)), ([ANN, BEN].map(u64::from).into(), [ANN.into()].into()));
         let (status, _, refused) = crew.fixture.run_as(DAN, &["limit", "show", "group:plim-crew"]);
         assert_eq!((status, refused.contains("only its members and root")), (4, true), "{refused}");
         let (status, _, refused) = anns(&["limit", "set", "group:plim-crew", "1G"]);

@@ -140,15 +140,16 @@ impl Inspection {
         }
         let mut limits = Limits::open(&Pins::new(&self.pin))?;
         let accounts = limits.accounts()?;
-        let groups: Vec<&AccountFacts> =
-            accounts.iter().filter(|one| one.whose.user().is_none() && wanted.contains(&one.whose)).collect();
-        let above = |number: u32| {
-            let leaf = accounts.iter().find(|one| one.index == number);
-            groups.iter().filter(move |group| leaf.is_some_and(|leaf| leaf.is_below(group.index)))
-        };
+        let is_wanted = |one: &&AccountFacts| one.whose.user().is_none() && wanted.contains(&one.whose);
+        let groups: BTreeMap<u32, Counted> =
+            accounts.iter().filter(is_wanted).map(|one| (one.index, one.whose)).collect();
+        let is_below = |one: &&AccountFacts| one.above.iter().any(|above| groups.contains_key(above));
+        let members: BTreeMap<u32, &AccountFacts> =
+            accounts.iter().filter(is_below).map(|one| (one.index, one)).collect();
         limits.address_spaces(|space| {
             let user = Some(Counted::User(space.user)).filter(|user| wanted.contains(user));
-            let all = above(space.account).map(|group| group.whose).chain(user);
+            let above = members.get(&space.account).into_iter().flat_map(|member| &member.above);
+            let all = above.filter_map(|above| groups.get(above)).copied().chain(user);
             for whose in all.filter(|_| !space.left) {
                 charged.entry(whose).or_default().insert(space.mm, (space.uid, space.own));
             }

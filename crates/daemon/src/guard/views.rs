@@ -76,10 +76,9 @@ impl<K: TheKernel> Guard<K> {
 
     fn view(&self, facts: &AccountFacts, asker: Uid) -> Option<AccountView> {
         let page_size = self.page_size();
-        let target = |gid| Target::Group(gid);
         let line = match facts.whose {
             Counted::User(uid) => self.book.resolve(uid, self.mem_total, page_size),
-            Counted::Group(gid) => self.book.resolve_target(&target(gid), self.mem_total, page_size),
+            Counted::Group(gid) => self.book.resolve_target(&Target::Group(gid), self.mem_total, page_size),
         }?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         let shared = self.walked_shared();

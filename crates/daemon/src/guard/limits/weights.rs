@@ -194,7 +194,7 @@ impl Weights {
         self.known.get(&mm).filter(|known| known.tracked_ns == tracked_ns)
     }
 
-    /// Whether one has to be judged: nobody has, it is too long ago, or its whose changed, which the programs saw.
+    /// Whether one has to be judged: nobody has, it is too long ago, or its user changed, which the programs saw.
     pub(crate) fn is_open(&self, entry: &Entry, now: Nanos) -> bool {
         let fresh = |known: &Known| now.0.saturating_sub(known.judged.0) < JUDGED_FOR.0;
         entry.weight.is_none() || !self.of(entry.mm, entry.tracked_ns).is_some_and(fresh)
