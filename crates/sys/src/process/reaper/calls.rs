@@ -191,6 +191,13 @@ impl Calls {
         }
     }
 
+    /// How many were made and came back. None may have been left.
+    #[cfg(test)]
+    pub(super) fn made(&self) -> u64 {
+        let list = self.list();
+        list.newest.saturating_sub(u64::try_from(list.inside.len()).unwrap_or(u64::MAX))
+    }
+
     fn is_open(&self) -> bool {
         !self.list().open.is_empty()
     }
