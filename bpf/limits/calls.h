@@ -112,16 +112,31 @@ static __always_inline void count_line(struct plimsoll_account *a, __u32 more)
 		__sync_fetch_and_add(&uid_gate[a->id % UID_GATE_SLOTS], more);
 }
 
+/*
+ * Usage, and what of it a line is not for: that goes up before usage does, and comes down after it. The other way round somebody
+ * would be over the line in between. For accounts in places of a word as `above` has them.
+ */
+static __always_inline void add_usage(__u64 above, __s64 usage, __s64 dying, __s64 ending)
+{
+	if (dying > 0)
+		add_above(above, DYING, dying);
+	if (ending > 0)
+		add_above(above, ENDING, ending);
+	add_above(above, USAGE, usage);
+	if (dying < 0)
+		add_above(above, DYING, dying);
+	if (ending < 0)
+		add_above(above, ENDING, ending);
+}
+
 /* All that an account counts, so many times, goes to those above. What is charged in the middle of this may be missed. */
 static __always_inline void move_all(struct plimsoll_account *a, __u64 above, int times)
 {
 	add_above(above, PROCESSES, times * a->processes);
-	add_above(above, DYING, times * a->dying_pages);
 	add_above(above, COPYABLE, times * a->copyable_pages);
 	add_above(above, RESERVED, times * a->reserved_pages);
-	add_above(above, ENDING, times * a->ending_pages);
 	add_above(above, LASTING, times * a->lasting_pages);
-	add_above(above, USAGE, times * a->usage_pages);
+	add_usage(above, times * a->usage_pages, times * a->dying_pages, times * a->ending_pages);
 }
 
 /* From here on these are charged for what an account is charged, and no others. Global, so that it is verified once. */
@@ -270,15 +285,14 @@ __noinline int raise_above(__u64 above, __s64 more, __s64 less)
 
 static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
 {
-	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
-	__s64 less = a->lasting_pages - ctx->lasting_pages;
+	__s64 more = ctx->ending_pages - a->ending_pages, less = a->lasting_pages - ctx->lasting_pages;
 
 	a->lasting_pages = ctx->lasting_pages;
-	account_add(a, more);
+	add_usage(a->index, more, 0, more);
 	raise_line(a->index, more, less);
 	if (a->above) {
-		add_above(a->above, ENDING, more);
 		add_above(a->above, LASTING, -less);
+		add_usage(a->above, more, 0, more);
 		raise_above(a->above, more, less);
 	}
 }
@@ -325,13 +339,11 @@ int correct(struct plimsoll_correction *ctx)
 	ctx->result = -ESRCH;
 	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, PLIMSOLL_OF_GROUP, ctx->id))
 		return 0;
-	add_one(a, DYING, ctx->dying_pages);
 	add_one(a, PROCESSES, ctx->processes);
 	add_one(a, COPYABLE, ctx->copyable_pages);
 	add_one(a, RESERVED, ctx->reserved_pages);
-	add_one(a, ENDING, ctx->ending_pages);
 	add_one(a, LASTING, ctx->lasting_pages);
-	add_one(a, USAGE, ctx->usage_pages);
+	add_usage(a->index, ctx->usage_pages, ctx->dying_pages, ctx->ending_pages);
 	search_anew(a);
 	need_exact(a);
 	becomes_far(a);
