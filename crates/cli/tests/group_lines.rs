@@ -246,6 +246,30 @@ fn the_configuration_draws_it_too() {
 }
 
 #[test]
+fn a_member_for_whom_there_was_no_account_costs_nobody_anything_when_there_is_one() {
+    in_a_crew("[maps]\nmax_accounts = 3\n", |crew| {
+        let mut before = [crew.chill(ANN, 30), crew.chill(BEN, 50)];
+        crew.fixture.limit(DAN, "100M", &[]);
+        crew.fixture.ok(&["limit", "set", "group:plim-crew", "64M"]);
+        let used = |crew: &Crew| crew.account()["usage_bytes"].as_u64().unwrap() >> 20;
+        // One of the two is charged.
+        assert!((30..64).contains(&used(crew)), "{}", crew.account());
+        crew.fixture.ok(&["limit", "clear", &DAN.to_string()]);
+        assert!(used(crew) >= 80, "{}", crew.account());
+        let account = crew.account();
+        assert!(account["effective_bytes"].as_u64().unwrap() >> 20 >= 80, "{account}");
+        assert!(before.iter_mut().all(Program::runs));
+        assert_eq!(crew.fixture.history(), Vec::<Value>::new());
+        // What was there is all that is let be.
+        let mut hog = crew.hog(ANN);
+        let [anns, bens] = &mut before;
+        bens.killed();
+        hog.killed();
+        assert!(anns.runs());
+    });
+}
+
+#[test]
 fn nobody_is_granted_more_than_the_group_has_left() {
     in_a_crew("", |crew| {
         crew.fixture.ok(&["limit", "set", "group:plim-crew", "64M"]);

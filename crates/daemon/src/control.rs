@@ -399,7 +399,7 @@ impl Control for ControlService {
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let place = Self::place(peer, target.clone())?;
         self.pace(peer);
-        if let Target::Members(gid) | Target::Group(gid) = *target {
+        if let Some(gid) = target.gid() {
             return self.set_group_line(limit, gid, place);
         }
         self.look_up_if_changed()?;

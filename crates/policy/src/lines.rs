@@ -140,6 +140,15 @@ impl Target {
             Self::User(_) | Self::Members(_) | Self::Group(_) | Self::Default => None,
         }
     }
+
+    /// The group whose members it is for, each or all together.
+    #[must_use]
+    pub const fn gid(&self) -> Option<Gid> {
+        match self {
+            Self::Members(gid) | Self::Group(gid) => Some(*gid),
+            Self::User(_) | Self::Default | Self::Cgroup(_) | Self::System => None,
+        }
+    }
 }
 
 impl fmt::Display for Target {

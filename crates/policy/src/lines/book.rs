@@ -151,35 +151,28 @@ impl LineBook {
     /// The groups that have a line, for each of their members or for all together.
     #[must_use]
     pub fn gids(&self) -> BTreeSet<Gid> {
-        let groups = self.targets().filter_map(|target| match target {
-            Target::Members(gid) | Target::Group(gid) => Some(*gid),
-            Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
-        });
-        groups.collect()
+        self.targets().filter_map(Target::gid).collect()
     }
 
     /// The groups with a line for all their members together.
     #[must_use]
     pub fn groups(&self) -> BTreeSet<Gid> {
-        let all = || Target::Group(Gid(0))..=Target::Group(Gid(u32::MAX));
-        let drawn = self.config.range(all()).chain(self.state.range(all()));
-        let groups = drawn.filter_map(|(target, _)| match target {
-            Target::Group(gid) => Some(*gid),
-            Target::Members(_) | Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => {
-                None
-            }
-        });
-        groups.collect()
+        let groups = self.targets().filter(|target| matches!(target, Target::Group(_)));
+        groups.filter_map(Target::gid).collect()
     }
 
-    /// Those of them that a user is in, whose line is in force: the tightest first.
+    /// Those of them whose line is in force, for each user who is in one: the tightest first.
     #[must_use]
-    pub fn groups_of(&self, uid: Uid, mem_total: Bytes, page_size: PageSize) -> Vec<Gid> {
-        let theirs = self.groups().into_iter().filter(|gid| self.is_member(uid, *gid));
+    pub fn groups_of_members(&self, mem_total: Bytes, page_size: PageSize) -> BTreeMap<Uid, Vec<Gid>> {
         let drawn = |gid| Some((self.resolve_target(&Target::Group(gid), mem_total, page_size)?.hard, gid));
-        let mut drawn: Vec<_> = theirs.filter_map(drawn).collect();
-        drawn.sort_unstable();
-        drawn.into_iter().map(|(_, gid)| gid).collect()
+        let drawn: BTreeSet<_> = self.groups().into_iter().filter_map(drawn).collect();
+        let mut groups: BTreeMap<Uid, Vec<Gid>> = BTreeMap::new();
+        for (_, gid) in drawn {
+            for uid in self.membership(gid).into_iter().flat_map(|membership| &membership.uids) {
+                groups.entry(*uid).or_default().push(gid);
+            }
+        }
+        groups
     }
 
     /// The cgroups that have a line, and the machine where it has one.
@@ -230,14 +223,15 @@ impl LineBook {
         page_size: PageSize,
     ) -> Option<Resolved> {
         let resolve = |target| self.resolve_target(&target, mem_total, page_size);
-        let of_groups = || {
+        let groups = || {
             let theirs = self.members.iter().filter(|(_, membership)| membership.uids.contains(&uid));
-            theirs.filter_map(|(gid, _)| resolve(Target::Members(*gid))).reduce(more_generous)
+            theirs.map(|(gid, _)| *gid)
         };
+        let of_groups = || groups().filter_map(|gid| resolve(Target::Members(gid))).reduce(more_generous);
         let default = || if self.range.contains(uid) { resolve(Target::Default) } else { None };
         let counted = || {
-            let group = Target::Group(*self.groups_of(uid, mem_total, page_size).first()?);
-            let drawn = resolve(group)?;
+            let drawn =
+                groups().filter_map(|gid| resolve(Target::Group(gid))).min_by_key(|line| line.hard)?;
             Some(Resolved { hard: NO_LINE, soft: NO_LINE, action: Action::Notify, ..drawn })
         };
         resolve(Target::User(uid)).or_else(of_groups).or_else(default).or_else(counted)

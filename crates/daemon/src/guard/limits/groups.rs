@@ -33,11 +33,15 @@ impl Groups {
     /// Takes in which accounts there are.
     pub(crate) fn renew(&mut self, accounts: &[AccountFacts]) {
         let mut before = core::mem::take(&mut self.0);
+        let mut below: BTreeMap<u32, BTreeMap<u32, Uid>> = BTreeMap::new();
+        for (one, uid) in accounts.iter().filter_map(|one| Some((one, one.whose.user()?))) {
+            for group in one.above.iter().filter(|group| **group != 0) {
+                below.entry(*group).or_default().insert(one.index, uid);
+            }
+        }
         for one in accounts {
             let Counted::Group(gid) = one.whose else { continue };
-            let members = accounts.iter().filter(|member| member.is_below(one.index));
-            let members: BTreeMap<u32, Uid> =
-                members.filter_map(|member| Some((member.index, member.whose.user()?))).collect();
+            let members = below.remove(&one.index).unwrap_or_default();
             let known =
                 before.remove(&gid).filter(|known| (known.index, &known.members) == (one.index, &members));
             let new = || Group { index: one.index, members, ..Group::default() };

@@ -114,10 +114,11 @@ impl<K: Kernel> Guard<K> {
         let mut wanted =
             Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
         let drawn = wanted.draw(attached, &mut self.context.kernel);
-        let Wanted { without, gave_way, refused, own, beyond, .. } = wanted;
+        let beyond = wanted.beyond().next();
+        let Wanted { without, gave_way, refused, own, .. } = wanted;
         attached.shared_memory.drawn(own, self.context.kernel.now());
         self.tell_without(without, &gave_way);
-        if let Some(uid) = beyond.first() {
+        if let Some(uid) = beyond {
             let told = format!(
                 "user:{uid} is in more groups with a line than {ABOVE_MOST}: the tightest are charged"
             );

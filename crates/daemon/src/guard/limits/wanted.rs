@@ -47,6 +47,16 @@ fn stands(known: &AccountFacts, drawn: &LineSet) -> bool {
         && known.effective.is_some()
 }
 
+/// The first of these accounts, as the programs have those above one. In order, as they are compared with what was drawn.
+fn in_places(accounts: impl Iterator<Item = u32>) -> [u32; ABOVE_MOST] {
+    let mut places = [0; ABOVE_MOST];
+    for (place, account) in places.iter_mut().zip(accounts) {
+        *place = account;
+    }
+    places.sort_unstable();
+    places
+}
+
 /// Those of users.
 fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> {
     accounts.iter().filter_map(|one| Some((one.whose.user()?, *one))).collect()
@@ -68,10 +78,13 @@ pub(crate) struct Wanted<'a> {
     explicit: BTreeSet<Uid>,
     /// Members of groups with a line, for each of them or for all together.
     members: BTreeSet<Uid>,
+    /// The groups with a line for all together that each of their members is charged to, the tightest first: more than
+    /// [`ABOVE_MOST`], perhaps.
+    charged: BTreeMap<Uid, Vec<Gid>>,
     /// The accounts of groups, by number.
     groups: BTreeMap<Gid, u32>,
-    /// Groups whose line is drawn once all that their members have is charged.
-    open: BTreeSet<Gid>,
+    /// Groups whose line is to be drawn: it is new, or another.
+    moved: BTreeSet<Gid>,
     /// Users whose account was needed for another.
     cleared: BTreeSet<Uid>,
     /// Of these, who run something.
@@ -80,8 +93,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) without: BTreeSet<Counted>,
     /// Whom the change is about, one user or one group, where no account was left for them.
     pub(crate) refused: Option<Counted>,
-    /// Users in more groups than are charged.
-    pub(crate) beyond: BTreeSet<Uid>,
 }
 
 impl<'a> Wanted<'a> {
@@ -106,9 +117,9 @@ impl<'a> Wanted<'a> {
             numbered: book.numbered_uids(),
             explicit: book.explicit_uids(),
             members: book.member_uids(),
+            charged: book.groups_of_members(mem_total, page_size),
             groups: BTreeMap::new(),
-            open: BTreeSet::new(),
-            beyond: BTreeSet::new(),
+            moved: BTreeSet::new(),
             cleared: BTreeSet::new(),
             gave_way: BTreeSet::new(),
             without: BTreeSet::new(),
@@ -132,15 +143,15 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The accounts of the groups that a user is in, as far as they have one.
+    /// The accounts of the groups that a user is in, as far as they have one; by number, as what they are compared with.
     fn above(&self, uid: Uid) -> [u32; ABOVE_MOST] {
-        let groups = self.book.groups_of(uid, self.mem_total, self.page_size);
-        let mut numbers = groups.iter().filter_map(|gid| self.groups.get(gid)).copied();
-        core::array::from_fn(|_| numbers.next().unwrap_or(0))
+        let groups = self.charged.get(&uid).map_or(&[][..], Vec::as_slice);
+        in_places(groups.iter().filter_map(|gid| self.groups.get(gid)).copied())
     }
 
-    fn is_in_too_many(&self, uid: Uid) -> bool {
-        self.book.groups_of(uid, self.mem_total, self.page_size).len() > ABOVE_MOST
+    /// Users in more groups than are charged.
+    pub(crate) fn beyond(&self) -> impl Iterator<Item = Uid> {
+        self.charged.iter().filter(|(_, groups)| groups.len() > ABOVE_MOST).map(|(uid, _)| *uid)
     }
 
     /// Whether nobody drew a line for this user or for a group they are in.
@@ -183,15 +194,14 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Has an account for each group's line, and none for one that has none any more. A line that is new, or that members with
-    /// something come below, is open until all that is there is charged.
-    fn draw_groups<K: Kernel>(
+    /// Has an account for each group's line, and none for one that has none any more. A new one is open until its members are
+    /// charged to it.
+    fn open_groups<K: Kernel>(
         &mut self,
         attached: &mut Attached<K>,
         standing: &[AccountFacts],
-        present: &BTreeSet<Uid>,
+        users: &BTreeMap<Uid, AccountFacts>,
     ) -> Result<(), BpfError> {
-        let users = by_user(standing);
         let mut drawn = BTreeMap::new();
         for one in standing {
             let Counted::Group(gid) = one.whose else { continue };
@@ -203,39 +213,96 @@ impl<'a> Wanted<'a> {
             }
         }
         for (gid, line) in self.group_lines() {
-            let known = drawn.get(&gid).copied();
             let line_set = self.group_line(gid, &line);
-            let joins = known.is_none_or(|known| self.joins(gid, known.index, (&users, present)));
-            if !joins
-                && known.is_some_and(|known| stands(known, &line_set))
-                && line_set.enforce != Enforce::Now
-            {
-                self.groups.insert(gid, known.map_or(0, |known| known.index));
-                attached.watch(gid.into(), line.action);
+            if let Some(known) = drawn.get(&gid) {
+                self.groups.insert(gid, known.index);
+                if !stands(known, &line_set) || line_set.enforce == Enforce::Now {
+                    self.moved.insert(gid);
+                }
+            } else if let Some(number) = self.open_group(attached, &line_set, users)? {
+                self.groups.insert(gid, number);
+                self.moved.insert(gid);
+            } else {
+                self.without.insert(gid.into());
+                if self.one() == Some(gid.into()) {
+                    self.refused = self.one();
+                }
                 continue;
             }
-            let enforce = if joins { Enforce::Open } else { line_set.enforce };
-            let line_set = LineSet { enforce, ..line_set };
-            let mut number = attached.limits.set_line(&line_set);
-            if number.as_ref().is_err_and(BpfError::is_full)
-                && self.make_room(attached, &users, gid.into())?
-            {
-                number = attached.limits.set_line(&line_set);
+            attached.watch(gid.into(), line.action);
+        }
+        Ok(())
+    }
+
+    /// The number of a group's new account; `None` where there is none left.
+    fn open_group<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        line: &LineSet,
+        users: &BTreeMap<Uid, AccountFacts>,
+    ) -> Result<Option<u32>, BpfError> {
+        let open = LineSet { enforce: Enforce::Open, ..*line };
+        let mut number = attached.limits.set_line(&open);
+        if number.as_ref().is_err_and(BpfError::is_full) && self.make_room(attached, users, line.whose)? {
+            number = attached.limits.set_line(&open);
+        }
+        match number {
+            Err(error) if error.is_full() => Ok(None),
+            number => number.map(Some),
+        }
+    }
+
+    /// Has all that members have charged to their groups, and draws the lines of groups that are to be drawn. What is there
+    /// already ends nobody: a group's line is open while somebody with something comes below it, for as long as that takes. Who
+    /// did is among `changed` then.
+    fn join_groups<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        changed: &mut Vec<(Uid, LineSet, Action)>,
+    ) -> Result<(), BpfError> {
+        let (mut joining, mut opened) = (Vec::new(), BTreeSet::new());
+        for (uid, one) in by_user(&attached.limits.accounts()?) {
+            let above = self.above(uid);
+            // Who was left without an account and got one meanwhile is not entered yet: the next draw has them join.
+            if above == one.above || self.without.contains(&one.whose) {
+                continue;
             }
-            match number {
-                Ok(number) => {
-                    self.groups.insert(gid, number);
-                    self.open.insert(gid);
-                    attached.watch(gid.into(), line.action);
-                }
-                Err(error) if error.is_full() => {
-                    self.without.insert(gid.into());
-                    if self.one() == Some(gid.into()) {
-                        self.refused = self.one();
-                    }
-                }
-                Err(error) => return Err(error),
+            if let Some(line) = self.resolve(uid) {
+                let line_set = self.line(uid, &line, self.enforce(uid, &line));
+                joining.push((uid, line_set, line.action));
+                opened.extend(above.into_iter().filter(|group| one.usage.0 > 0 && !one.is_below(*group)));
             }
+        }
+        let joined = self.join(attached, &joining, &opened);
+        // Whatever came of that, no line stays open.
+        self.draw_groups(attached).and(joined)?;
+        changed.retain(|(one, ..)| !joining.iter().any(|(uid, ..)| uid == one));
+        changed.append(&mut joining);
+        Ok(())
+    }
+
+    /// Draws lines of users who come below groups, with those of the groups of these numbers open.
+    fn join<K: Kernel>(
+        &mut self,
+        attached: &Attached<K>,
+        joining: &[(Uid, LineSet, Action)],
+        opened: &BTreeSet<u32>,
+    ) -> Result<(), BpfError> {
+        for (gid, line) in self.group_lines() {
+            if self.groups.get(&gid).is_some_and(|number| opened.contains(number)) {
+                self.moved.insert(gid);
+                attached
+                    .limits
+                    .set_line(&LineSet { enforce: Enforce::Open, ..self.group_line(gid, &line) })?;
+            }
+        }
+        joining.iter().try_for_each(|(_, line_set, _)| draw_again(attached, line_set))
+    }
+
+    /// Draws the lines of groups that are to be drawn.
+    fn draw_groups<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
+        for (gid, line) in self.group_lines().into_iter().filter(|(gid, _)| self.moved.contains(gid)) {
+            attached.limits.set_line(&self.group_line(gid, &line))?;
         }
         Ok(())
     }
@@ -263,26 +330,6 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Whether somebody who has something comes to be charged to a group's account. Not where a user draws the own line, who
-    /// could open the group's by that.
-    fn joins(
-        &self,
-        gid: Gid,
-        index: u32,
-        (standing, present): (&BTreeMap<Uid, AccountFacts>, &BTreeSet<Uid>),
-    ) -> bool {
-        let has_something = |uid: &Uid| match standing.get(uid) {
-            Some(one) => one.usage.0 > 0 && !one.is_below(index),
-            None => present.contains(uid),
-        };
-        let is_charged = |uid: &Uid| {
-            let groups = self.book.groups_of(*uid, self.mem_total, self.page_size);
-            groups.iter().take(ABOVE_MOST).any(|one| *one == gid)
-        };
-        let members = self.book.membership(gid).into_iter().flat_map(|membership| &membership.uids);
-        self.own.is_none() && members.into_iter().any(|uid| has_something(uid) && is_charged(uid))
-    }
-
     /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have. One that no account is
     /// left for costs no other.
     pub(crate) fn draw<K: Kernel>(
@@ -299,13 +346,19 @@ impl<'a> Wanted<'a> {
             attached.limits.set_default(None)?;
         }
         self.clear_others(attached, &standing)?;
-        self.draw_groups(attached, &accounts, &present)?;
+        self.open_groups(attached, &accounts, &standing)?;
         let mut changed = Vec::new();
         for (uid, line) in self.lines(&standing, &present) {
             if self.cleared.contains(&uid) {
                 continue;
             }
             let line_set = self.line(uid, &line, self.enforce(uid, &line));
+            // Whoever comes below a group does so once all that they have is charged to their own account.
+            let stays = line_set
+                .above
+                .into_iter()
+                .filter(|group| standing.get(&uid).is_some_and(|one| one.is_below(*group)));
+            let line_set = LineSet { above: in_places(stays), ..line_set };
             match self.draw_first(attached, (uid, &line_set), (&standing, &present))? {
                 Some(true) => changed.push((uid, line_set, line.action)),
                 Some(false) => drop(attached.watch(uid.into(), line.action)),
@@ -324,20 +377,17 @@ impl<'a> Wanted<'a> {
             draw_again(attached, line_set)?;
             attached.watch((*uid).into(), *action);
         }
+        self.join_groups(attached, &mut changed)?;
         // One that was never open was exact where that mattered before the first time.
         changed.retain(|(uid, ..)| self.own != Some(*uid));
-        if !changed.is_empty() || !self.open.is_empty() {
+        if !changed.is_empty() || !self.moved.is_empty() {
             attached.scan(kernel)?;
         }
         for (_, line_set, _) in &changed {
             draw_again(attached, line_set)?;
         }
-        for (gid, line) in self.group_lines().into_iter().filter(|(gid, _)| self.open.contains(gid)) {
-            attached.limits.set_line(&self.group_line(gid, &line))?;
-        }
-        let accounts = attached.limits.accounts()?;
-        attached.groups.renew(&accounts);
-        self.beyond = self.members.iter().copied().filter(|uid| self.is_in_too_many(*uid)).collect();
+        self.draw_groups(attached)?;
+        attached.groups.renew(&attached.limits.accounts()?);
         Ok(())
     }
 
@@ -422,7 +472,7 @@ impl<'a> Wanted<'a> {
     fn first(&self, uid: Uid, drawn: &LineSet) -> LineSet {
         let theirs = |_: &Uid| self.book.resolve_administrators(uid, self.mem_total, self.page_size);
         match self.own.filter(|own| *own == uid).as_ref().and_then(theirs) {
-            Some(line) => self.line(uid, &line, Enforce::Now),
+            Some(line) => LineSet { above: drawn.above, ..self.line(uid, &line, Enforce::Now) },
             None => LineSet { enforce: Enforce::Open, ..*drawn },
         }
     }

@@ -10,7 +10,11 @@ use crate::{
     units::{Bytes, Gid, Uid},
 };
 use proptest::{prelude::any, prop_assert, proptest};
-use std::{collections::BTreeSet, vec, vec::Vec};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    vec,
+    vec::Vec,
+};
 
 const STAFF: Gid = Gid(50);
 const WHEEL: Gid = Gid(10);
@@ -234,7 +238,7 @@ const ALL_STAFF: Target = Target::Group(STAFF);
 const ALL_WHEEL: Target = Target::Group(WHEEL);
 
 fn groups_of_alice(book: &LineBook) -> Vec<Gid> {
-    book.groups_of(ALICE, RAM, page())
+    book.groups_of_members(RAM, page()).remove(&ALICE).unwrap_or_default()
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn the_tightest_of_several_groups_lines_comes_first() {
     book.set(Place::Administrator(ALL_WHEEL), line("3G"));
     assert_eq!(groups_of_alice(&book), vec![STAFF, WHEEL]);
     assert_eq!(book.clear(Place::Administrator(ALL_STAFF)), Cleared::StillInConfig);
-    assert_eq!(book.groups_of(Uid(7), RAM, page()), vec![]);
+    assert_eq!(book.groups_of_members(RAM, page()), BTreeMap::from([(ALICE, vec![STAFF, WHEEL])]));
 }
 
 #[test]
