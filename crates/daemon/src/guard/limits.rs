@@ -211,7 +211,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Tells whoever promises memory that an account came to its soft limit, or left it.
     fn tell_moved(&self, whose: Counted, context: &Context<K>) {
-        self.groups.users_of(whose).into_iter().for_each(|user| context.tmalloc.tell(Message::Moved(user)));
+        context.tmalloc.tell(Message::Moved(self.groups.users_of(whose)));
     }
 
     /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells

@@ -291,8 +291,10 @@ impl<K: Kernel> Guard<K> {
 
     /// Tells the pressure socket whose account came near, or left.
     fn tell_listeners(&mut self) {
-        let near = self.attached.as_ref().map(|attached| attached.groups.users_of_all(&attached.near));
-        self.context.listeners.settle(&near.unwrap_or_default());
+        let attached = self.attached.as_ref();
+        self.context.listeners.settle(|| {
+            attached.map(|attached| attached.groups.users_of_all(&attached.near)).unwrap_or_default()
+        });
     }
 
     /// Lists processes by the programs from here on. They tell starts more exactly than `/proc`: a victim on its way out

@@ -111,19 +111,20 @@ impl Teller {
         Self::new(Link { queue: Sender::closed(), shared: Arc::default() })
     }
 
-    /// These are near now. Costs nothing while nobody listens or nothing changes. What finds no room in the queue is told the
+    /// These are near now. Costs nothing while nobody listens. What finds no room in the queue is told the
     /// next time, which comes within a second while anybody is near.
-    pub(crate) fn settle(&mut self, near: &BTreeSet<Uid>) {
+    pub(crate) fn settle(&mut self, near: impl FnOnce() -> BTreeSet<Uid>) {
         let audience = self.link.shared.audience.load(Ordering::Acquire);
         if core::mem::replace(&mut self.audience, audience) != audience {
             // Whoever listens now knows of nobody.
             self.told.clear();
         }
-        if audience.is_multiple_of(2) || *near == self.told {
+        if audience.is_multiple_of(2) {
             return;
         }
+        let near = near();
         let came = near.difference(&self.told).map(|uid| Message::Near(*uid));
-        let left = self.told.difference(near).map(|uid| Message::Far(*uid));
+        let left = self.told.difference(&near).map(|uid| Message::Far(*uid));
         let messages: Vec<Message> = came.chain(left).collect();
         for message in messages {
             if self.link.queue.try_send(message).is_err() {
@@ -155,25 +156,25 @@ mod tests {
         let (link, inbox) = link().unwrap();
         let mut teller = Teller::new(link);
         let near = BTreeSet::from([Uid(1), Uid(2)]);
-        teller.settle(&near);
+        teller.settle(|| near.clone());
         assert_eq!(heard(&inbox), [], "nobody listens");
         inbox.audience(true);
         inbox.audience(true);
-        teller.settle(&near);
-        teller.settle(&near);
+        teller.settle(|| near.clone());
+        teller.settle(|| near.clone());
         assert_eq!(heard(&inbox), [Message::Near(Uid(1)), Message::Near(Uid(2))]);
-        teller.settle(&BTreeSet::from([Uid(2)]));
+        teller.settle(|| BTreeSet::from([Uid(2)]));
         assert_eq!(heard(&inbox), [Message::Far(Uid(1))]);
         // The last one goes and another comes, before the guard's next turn.
         inbox.audience(false);
         inbox.audience(true);
-        teller.settle(&near);
+        teller.settle(|| near.clone());
         assert_eq!(
             heard(&inbox),
             [Message::Near(Uid(1)), Message::Near(Uid(2))],
             "the newcomer knows nothing"
         );
-        teller.settle(&BTreeSet::new());
+        teller.settle(BTreeSet::new);
         assert_eq!(heard(&inbox), [Message::Far(Uid(1)), Message::Far(Uid(2))], "no line is left");
     }
 
@@ -183,11 +184,11 @@ mod tests {
         let mut teller = Teller::new(link);
         inbox.audience(true);
         let near: BTreeSet<Uid> = (0..100).map(Uid).collect();
-        teller.settle(&near);
+        teller.settle(|| near.clone());
         assert_eq!(heard(&inbox).len(), QUEUE_MAX);
-        teller.settle(&near);
+        teller.settle(|| near.clone());
         assert_eq!(heard(&inbox).len(), 100 - QUEUE_MAX);
-        teller.settle(&near);
+        teller.settle(|| near.clone());
         assert_eq!(heard(&inbox), []);
     }
 }

@@ -15,12 +15,12 @@ use std::{
 const QUEUE_MAX: usize = 256;
 
 /// What the guard tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// Lines were drawn or cleared, and with them perhaps the programs changed.
     Lines,
-    /// An account came to its soft limit, or left it.
-    Moved(Uid),
+    /// The account of these, or one above it, came to its soft limit, or left it. In one message, however many they are.
+    Moved(Vec<Uid>),
     /// All tasks have been walked.
     Walked,
     /// What grants leave free is this now.
@@ -77,7 +77,7 @@ impl Link {
         Self { queue: Sender::closed(), shared: Arc::default() }
     }
 
-    /// Tells; never waits and allocates nothing.
+    /// Tells; never waits.
     pub(crate) fn tell(&self, message: Message) {
         if self.queue.try_send(message).is_err() {
             self.lose();

@@ -263,7 +263,9 @@ impl Service {
         while let Ok(message) = self.setup.inbox.queue.next() {
             match message {
                 Message::Lines => self.adopt(),
-                Message::Moved(user) => self.coordinator.moved(user, now()),
+                Message::Moved(users) => {
+                    users.into_iter().for_each(|user| self.coordinator.moved(user, now()));
+                }
                 Message::Walked => self.coordinator.walked(now()),
                 Message::Headroom(headroom) => {
                     self.setup.terms.headroom = headroom;

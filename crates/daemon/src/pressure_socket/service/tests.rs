@@ -76,7 +76,7 @@ fn hears(stream: &mut UnixStream) -> Option<String> {
 }
 
 fn come_near(teller: &mut Teller, service: &mut Service) {
-    teller.settle(&BTreeSet::from([uid()]));
+    teller.settle(|| BTreeSet::from([uid()]));
     assert!(service.serve());
 }
 
