@@ -38,25 +38,15 @@ fn wait_for<const PARTS: u32>(time: Duration) -> Nanos {
 }
 
 /// The pace of every owner; root, who could stop the daemon, has none.
-#[derive(Debug)]
-pub(crate) struct Pace<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64, Owner = Uid> {
-    debts: BTreeMap<Owner, Debt<PARTS, NOTED_MAX_MS, CREDIT_MS>>,
+#[derive(Debug, Default)]
+pub(crate) struct Pace<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> {
+    debts: BTreeMap<Uid, Debt<PARTS, NOTED_MAX_MS, CREDIT_MS>>,
 }
 
-impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64, Owner> Default
-    for Pace<PARTS, NOTED_MAX_MS, CREDIT_MS, Owner>
-{
-    fn default() -> Self {
-        Self { debts: BTreeMap::new() }
-    }
-}
-
-impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64, Owner: Copy + Ord + From<Uid>>
-    Pace<PARTS, NOTED_MAX_MS, CREDIT_MS, Owner>
-{
+impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Pace<PARTS, NOTED_MAX_MS, CREDIT_MS> {
     /// Notes time that was spent for an owner until `now`.
-    pub(crate) fn spent(&mut self, owner: Owner, time: Duration, now: Nanos) {
-        if owner == Uid::ROOT.into() {
+    pub(crate) fn spent(&mut self, owner: Uid, time: Duration, now: Nanos) {
+        if owner == Uid::ROOT {
             return;
         }
         if !self.debts.contains_key(&owner) && self.debts.len() >= REMEMBERED_MAX {
@@ -67,7 +57,7 @@ impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64, Owner: Cop
     }
 
     /// From when on this owner may have more.
-    pub(crate) fn until(&self, owner: Owner) -> Nanos {
+    pub(crate) fn until(&self, owner: Uid) -> Nanos {
         self.debts.get(&owner).map(|debt| debt.until()).unwrap_or_default()
     }
 }

@@ -40,9 +40,6 @@ impl<K: Kernel> Attached<K> {
         {
             return;
         }
-        if self.weights.has_had_its_part(whose, moment) {
-            return;
-        }
         let unjudged = self.unjudged_of(whose, all, context);
         if unjudged.is_empty() {
             self.ask_for_cmdlines(whose, moment, context);
@@ -77,14 +74,23 @@ impl<K: Kernel> Attached<K> {
                 uneven || unknown || one.usage.latest().is_some_and(|usage| usage >= floor)
             })
             .collect();
+        // Whose user has had as much as may be spent on them waits until that is made good, and costs no other member.
+        let due = |(_, entry): &(&Candidate, &Entry)| weights.pace.until(entry.user);
+        let next = open.iter().map(due).filter(|due| *due > moment).min();
+        open.retain(|one| due(one) <= moment);
         open.sort_unstable_by(|one, other| weights.by_turn(*one, *other));
         let case = |(one, entry): (&Candidate, &Entry)| Unjudged {
             id: one.id(),
             mm: one.mm,
+            user: entry.user,
             tracked_ns: entry.tracked_ns,
             cmdline: weights.of(entry.mm, entry.tracked_ns).and_then(|known| known.cmdline.clone()),
         };
-        open.into_iter().take(UNJUDGED_MAX).map(case).collect()
+        let unjudged = open.into_iter().take(UNJUDGED_MAX).map(case).collect();
+        if let Some(next) = next {
+            weights.want_from(whose, next);
+        }
+        unjudged
     }
 
     /// Takes in what came of a request, and looks whether there are more to be judged: who comes first may be another now.
@@ -93,8 +99,11 @@ impl<K: Kernel> Attached<K> {
         answer: JudgeAnswer,
         context: &mut Context<K>,
     ) -> Result<(), BpfError> {
-        let JudgeAnswer { whose, judged, rules, took, .. } = answer;
-        self.weights.pace.spent(whose, took, context.now());
+        let JudgeAnswer { whose, judged, rules, took, asked, .. } = answer;
+        let each = took / asked.values().sum::<u32>().max(1);
+        for (user, count) in asked {
+            self.weights.pace.spent(user, each.saturating_mul(count), context.now());
+        }
         if !Arc::ptr_eq(&rules, &context.eligibility.rules) {
             // Others are in force by now, and everybody is being judged by these.
             return Ok(());
@@ -114,7 +123,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Whether it is another judgement than the one before.
     fn write_down(&mut self, whose: Counted, verdict: Judged, moment: Nanos) -> Result<bool, BpfError> {
-        let Judged { unjudged: Unjudged { id, mm, tracked_ns, cmdline }, uid, judgement } = verdict;
+        let Judged { unjudged: Unjudged { id, mm, tracked_ns, cmdline, .. }, uid, judgement } = verdict;
         let Judgement { weight, protection, session, .. } = judgement;
         let never = protection.is_some();
         self.weights.tried.remove(&mm);
@@ -163,7 +172,10 @@ impl<K: Kernel> Attached<K> {
                 self.weights.wanted.insert(whose);
                 continue;
             }
-            if self.weights.has_had_its_part(whose, moment) {
+            if let Some(until) = whose.user().map(|user| self.weights.pace.until(user))
+                && until > moment
+            {
+                self.weights.want_from(whose, until);
                 continue;
             }
             if let Some(account) = self.limits.account(whose)? {
@@ -174,6 +186,7 @@ impl<K: Kernel> Attached<K> {
         let now = context.now();
         let took = now.0.saturating_sub(moment.0);
         self.weights.rested = now.saturating_add(Nanos(took.saturating_mul(LOOK_PARTS)).max(LOOK_REST));
+        self.weights.due = self.weights.due.map(|due| due.max(self.weights.rested));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use plimsoll_policy::{
     account::Counted,
     preference::Judgement,
     selection::{Candidate, Protection, Standing, Weight, order},
-    units::Nanos,
+    units::{Nanos, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::bpf::AddressSpace;
@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-/// One part of so many of a CPU may be spent on judging one account's processes: a storm starts new ones all the time.
+/// One part of so many of a CPU may be spent on judging one user's processes: a storm starts new ones all the time.
 const JUDGING_PARTS: u32 = 128;
 /// What is noted of one request at most, in milliseconds.
 const JUDGING_NOTED_MAX_MS: u64 = 50;
@@ -62,6 +62,8 @@ pub(crate) struct Tried {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) mm: u64,
+    /// Whose account it is charged to.
+    pub(crate) user: Uid,
     pub(crate) tracked_ns: u64,
     pub(crate) weight: Option<Weight>,
     pub(crate) never: bool,
@@ -82,7 +84,7 @@ pub(crate) struct Weights {
     pub(crate) due: Option<Nanos>,
     /// When the next look may be at the earliest.
     pub(crate) rested: Nanos,
-    pub(crate) pace: Pace<JUDGING_PARTS, JUDGING_NOTED_MAX_MS, JUDGING_CREDIT_MS, Counted>,
+    pub(crate) pace: Pace<JUDGING_PARTS, JUDGING_NOTED_MAX_MS, JUDGING_CREDIT_MS>,
 }
 
 impl Weights {
@@ -93,21 +95,13 @@ impl Weights {
 
     /// Somebody of this account is to be judged.
     pub(crate) fn want(&mut self, whose: Counted) {
-        self.wanted.insert(whose);
-        if self.due.is_none() {
-            self.due = Some(self.rested);
-        }
+        self.want_from(whose, self.rested);
     }
 
-    /// Whether as much was spent on this account as may be; then it is looked at when that is made good.
-    pub(crate) fn has_had_its_part(&mut self, whose: Counted, moment: Nanos) -> bool {
-        let until = self.pace.until(whose);
-        if until <= moment {
-            return false;
-        }
+    /// Somebody of this account is to be judged, not before then.
+    pub(crate) fn want_from(&mut self, whose: Counted, from: Nanos) {
         self.wanted.insert(whose);
-        self.due = Some(self.due.map_or(until, |due| due.min(until)));
-        true
+        self.due = Some(self.due.map_or(from, |due| due.min(from)));
     }
 
     /// When there is something to do.
@@ -154,8 +148,8 @@ impl Weights {
 
     /// What an address space of it counts, and what protects it.
     pub(crate) fn list(&mut self, space: &AddressSpace) -> (Weight, Option<Protection>) {
-        let AddressSpace { mm, tracked_ns, weight, never, session, .. } = *space;
-        self.listed.push(Entry { mm, tracked_ns, weight, never, session });
+        let AddressSpace { mm, user, tracked_ns, weight, never, session, .. } = *space;
+        self.listed.push(Entry { mm, user, tracked_ns, weight, never, session });
         // Of what an earlier daemon said only that is known.
         let why = || self.of(mm, tracked_ns).and_then(|known| known.judgement.protection);
         (weight.unwrap_or_default(), never.then(|| why().unwrap_or(Protection::Executable)))

@@ -21,7 +21,7 @@ use plimsoll_sys::{
 };
 #[cfg(test)]
 use std::sync::mpsc::Receiver;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Processes of one account judged at a time, some fifty microseconds each: the first of them are soon heard of.
 pub(crate) const UNJUDGED_MAX: usize = 64;
@@ -34,6 +34,8 @@ const QUEUE_MAX: usize = 8;
 pub(crate) struct Unjudged {
     pub(crate) id: VictimId,
     pub(crate) mm: u64,
+    /// Whose account it is charged to.
+    pub(crate) user: Uid,
     /// As [`plimsoll_sys::bpf::AddressSpace::tracked_ns`].
     pub(crate) tracked_ns: u64,
     /// As far as it was read.
@@ -68,6 +70,8 @@ pub(crate) struct JudgeAnswer {
     pub(crate) renewed: Option<Arc<Shield>>,
     /// What it took of a CPU.
     pub(crate) took: Duration,
+    /// How many processes of which user were to be judged.
+    pub(crate) asked: BTreeMap<Uid, u32>,
 }
 
 /// Has processes judged.
@@ -112,11 +116,16 @@ fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) 
     let renewed = eligibility.shield.renewed().map(Arc::new);
     eligibility.shield = renewed.clone().unwrap_or(eligibility.shield);
     let rules = Arc::clone(&eligibility.rules);
+    let mut asked = BTreeMap::new();
+    for case in &unjudged {
+        let of_user: &mut u32 = asked.entry(case.user).or_default();
+        *of_user = of_user.saturating_add(1);
+    }
     let root = match CgroupRoot::open() {
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
         Err(error) if is_passing(&error) => {
-            return JudgeAnswer { whose, judged: Vec::new(), rules, renewed, took: Duration::ZERO };
+            return JudgeAnswer { whose, judged: Vec::new(), rules, renewed, took: Duration::ZERO, asked };
         }
         Err(_not_to_be_had) => None,
     };
@@ -124,7 +133,7 @@ fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) 
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
     let judged =
         unjudged.into_iter().filter_map(|case| judge(case, proc, &eligibility, (&marks, portrait)).ok());
-    JudgeAnswer { whose, judged: judged.collect(), rules, renewed, took: Duration::ZERO }
+    JudgeAnswer { whose, judged: judged.collect(), rules, renewed, took: Duration::ZERO, asked }
 }
 
 /// Tells the mark on the cgroup at a path.

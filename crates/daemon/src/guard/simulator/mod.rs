@@ -46,7 +46,7 @@ use random::Random;
 use seam::{Machine, SimRecords};
 use std::{
     cell::RefMut,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     hash::Hasher as _,
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -298,6 +298,7 @@ impl Simulation {
                     rules: eligibility.rules,
                     renewed: None,
                     took: std::time::Duration::ZERO,
+                    asked: BTreeMap::new(),
                 }));
             })
         });

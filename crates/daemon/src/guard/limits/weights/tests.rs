@@ -66,7 +66,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
             let id = VictimId { pid: Pid(pid), start_ns: 1 };
             let usage = Reading::Known(Pages(mm * 100));
             let candidate = Candidate { mm, usage, ..Candidate::of(id, Uid(1000)) };
-            (candidate, Entry { mm, tracked_ns: 1, weight: None, never: false, session: false })
+            (candidate, Entry { mm, user: Uid(1), tracked_ns: 1, weight: None, never: false, session: false })
         })
         .collect();
     let mut turns: Vec<(&Candidate, &Entry)> = people.iter().map(|(one, entry)| (one, entry)).collect();

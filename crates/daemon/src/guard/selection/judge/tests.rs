@@ -27,7 +27,13 @@ fn case(cmdline: Option<&str>) -> Unjudged {
 
 fn case_of(pid: Pid, cmdline: Option<&str>) -> Unjudged {
     let start_ns = proc().process(pid).unwrap().start_ns;
-    Unjudged { id: VictimId { pid, start_ns }, mm: 7, tracked_ns: 9, cmdline: cmdline.map(Into::into) }
+    Unjudged {
+        id: VictimId { pid, start_ns },
+        mm: 7,
+        user: Uid(9),
+        tracked_ns: 9,
+        cmdline: cmdline.map(Into::into),
+    }
 }
 
 fn judged(rules: Vec<Rule>, unjudged: Vec<Unjudged>) -> Vec<super::Judged> {
