@@ -179,7 +179,7 @@ __noinline __s64 claim_of(__u32 account, __s64 pages, __s64 headroom)
 static __always_inline int grant_from(struct plimsoll_account *a, struct plimsoll_mm *e, __u64 key,
 				      struct plimsoll_reserve *ctx)
 {
-	struct plimsoll_account *one, *tightest = a;
+	struct plimsoll_account *one, *refusing = a;
 	__s64 pages = ctx->pages, headroom = ctx->headroom_pages, usage, claimed;
 	__u64 above = a->above, paid = 0;
 	int i, result = 0;
@@ -189,7 +189,6 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 		return -EAGAIN;
 	if (a->hard_pages == PLIMSOLL_NO_LINE)
 		return -ENOENT;
-	ctx->hard_pages = a->hard_pages;
 	/* Nor is usage known while no event is looked at: whoever is told this sees to it that each is. */
 	if (look_due_ns) {
 		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
@@ -204,20 +203,20 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 			paid |= above & ABOVE_MASK << i * PLIMSOLL_ABOVE_BITS;
 		} else if (!result) {
 			result = claimed;
-			tightest = one;
+			refusing = one;
 		}
 	}
-	if (result && tightest != a) {
+	if (result && refusing != a) {
 		add_one(a, USAGE, -pages);
 		add_above(paid, USAGE, -pages);
 	}
-	ctx->hard_pages = tightest->hard_pages;
-	ctx->usage_pages = result ? tightest->usage_pages + kept_free(tightest) : usage;
-	ctx->reserved_pages = a->reserved_pages;
+	ctx->hard_pages = refusing->hard_pages;
+	ctx->of = refusing->of;
+	ctx->id = refusing->id;
+	ctx->usage_pages = result ? refusing->usage_pages + kept_free(refusing) : usage;
 	if (result)
 		return result;
 	result = hand_over(e, a, pages);
-	ctx->reserved_pages = a->reserved_pages;
 	if (!result)
 		come_to(a, key);
 	return result;

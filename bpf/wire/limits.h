@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 15
+#define PLIMSOLL_SCHEMA 16
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -443,9 +443,9 @@ struct plimsoll_reserve {
 	__u64 start_ns;
 	__s64 pages;
 	__s64 headroom_pages;
-	__s64 usage_pages;    /* out: the account's, with what was granted; -ENOSPC: and with what is kept for copies */
-	__s64 hard_pages;     /* out */
-	__s64 reserved_pages; /* out: the account's */
+	__s64 usage_pages; /* out: the account's, with what was granted; -ENOSPC: and with what is kept for copies */
+	__s64 hard_pages;  /* out */
+	__u32 of, id;      /* out: whose line that is */
 	__u32 tgid;
 	__s32 result;
 };

@@ -4,7 +4,7 @@
 mod support;
 
 use plimsoll_policy::units::{Pages, Pid, Uid};
-use plimsoll_sys::bpf::{Enforce, LineSet, Reserved};
+use plimsoll_sys::bpf::{Enforce, LineSet, OverLine, Reserved};
 use rustix::process::Signal;
 use std::{
     sync::{
@@ -150,7 +150,7 @@ fn what_another_thread_frees_of_a_grant_that_is_being_touched_stays_reserved_for
     // All that is left may be granted, and all of it be touched.
     let room = Pages(pages(64 << 10).0 - facts.usage.0);
     granted(&grants, &beside, room);
-    assert!(matches!(grants.reserve(&beside, Pages(1), Pages(0)).unwrap(), Reserved::Over { .. }));
+    assert!(matches!(grants.reserve(&beside, Pages(1), Pages(0)).unwrap(), Reserved::Over(_)));
     scripted.tell(4, "touch 8192");
     scripted.tell(2, "touch 512");
     let facts = fixture.facts(ALICE);
@@ -256,7 +256,7 @@ fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_
                 let Some(space) = grants.find(Pid(pid)).unwrap() else { continue };
                 while matches!(
                     grants.reserve(&space, Pages(3), headroom()).unwrap(),
-                    Reserved::Granted { .. } | Reserved::Over { .. }
+                    Reserved::Granted { .. } | Reserved::Over(_)
                 ) {
                     asked.fetch_add(1, Ordering::Relaxed);
                     grants.settle(&space).unwrap();
@@ -392,10 +392,11 @@ fn a_request_is_granted_to_the_very_page_and_refused_one_page_further() {
         let used = exact::process_pages(pid).unwrap();
         let room = Pages(hard.0 - headroom().0 - used);
         let refused = grants.reserve(&space, Pages(room.0 + 1), headroom()).unwrap();
-        assert_eq!(refused, Reserved::Over { usage: Pages(used), hard });
+        let over = OverLine { whose: Uid(ALICE).into(), usage: Pages(used), hard };
+        assert_eq!(refused, Reserved::Over(over));
         let given = grants.reserve(&space, room, headroom()).unwrap();
         assert_eq!(given, Reserved::Granted { usage: Pages(hard.0 - headroom().0) });
-        assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over { .. }));
+        assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over(_)));
         assert_eq!(fixture.facts(ALICE).peak, Pages(hard.0 - headroom().0));
         assert_eq!(grants.settle(&space).unwrap(), room);
         scripted.tell(1, "free");
@@ -405,7 +406,7 @@ fn a_request_is_granted_to_the_very_page_and_refused_one_page_further() {
     // the programs in force.
     fixture.limit(BOB, "64M", &[]);
     fixture.limit(ALICE, "2M", &[]);
-    assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over { .. }));
+    assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over(_)));
     fixture.ok(&["limit", "clear", "60100"]);
     assert_eq!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Gone);
 }

@@ -280,9 +280,15 @@ fn nobody_is_granted_more_than_the_group_has_left() {
         let space = space(&mut grants, asks.pid());
         granted(&grants, &space, pages(10 << 10));
         let refused = grants.reserve(&space, pages(20 << 10), Pages(0)).unwrap();
-        assert!(matches!(refused, Reserved::Over { hard, .. } if hard == pages(64 << 10)), "{refused:?}");
-        let known = grants.account(Uid(ANN)).unwrap().unwrap();
-        assert_eq!((known.hard, known.reserved), (pages(64 << 10), pages(10 << 10)));
+        assert!(
+            matches!(refused, Reserved::Over(over) if over.whose == CREW.into() && over.hard == pages(64 << 10)),
+            "{refused:?}"
+        );
+        let known = grants.accounts(Uid(ANN)).unwrap();
+        let known: Vec<_> = known.iter().map(|one| (one.whose, one.hard, one.reserved)).collect();
+        let reserved = pages(10 << 10);
+        let group = (CREW.into(), pages(64 << 10), reserved);
+        assert_eq!(known, [(Uid(ANN).into(), pages(256 << 10), reserved), group]);
     });
 }
 

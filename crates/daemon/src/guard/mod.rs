@@ -43,6 +43,8 @@ use kernel::{Kernel, Programs as _};
 use kill::pending::Owner;
 pub(crate) use kill::pending::PendingKills;
 use limits::attached::Attached;
+#[cfg(test)]
+pub(crate) use limits::shared::tests::account;
 use machine::MachineGuard;
 use measured::Measured;
 use nix::{

@@ -1,7 +1,7 @@
 //! Who keeps the accounts' books: the programs in the kernel, or in tests something that counts as they do.
 
 use plimsoll_policy::units::{Pages, Pid, Uid};
-use plimsoll_sys::bpf::{BpfError, GrantAccount, Grants, Reserved, Space};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, Grants, Reserved, Space};
 use std::fmt::Debug;
 
 /// What [`Grants`] does, which says how each of these fails. A reservation becomes usage page by page as its process touches
@@ -15,8 +15,8 @@ pub(crate) trait Grantor: Debug {
     fn settle(&mut self, space: &Space) -> Result<Pages, BpfError>;
     /// So much is no longer held by grants.
     fn give_up(&mut self, space: &Space, pages: Pages) -> Result<(), BpfError>;
-    /// A user's account; `None`: there is no line.
-    fn account(&mut self, uid: Uid) -> Result<Option<GrantAccount>, BpfError>;
+    /// A user's account, and those that are charged besides; none: there is no line.
+    fn accounts(&mut self, uid: Uid) -> Result<Vec<AccountFacts>, BpfError>;
     /// Every address space with a reservation.
     fn outstanding(&mut self) -> Result<Vec<Space>, BpfError>;
 }
@@ -38,8 +38,8 @@ impl Grantor for Grants {
         Grants::give_up(self, space, pages)
     }
 
-    fn account(&mut self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
-        Grants::account(self, uid)
+    fn accounts(&mut self, uid: Uid) -> Result<Vec<AccountFacts>, BpfError> {
+        Grants::accounts(self, uid)
     }
 
     fn outstanding(&mut self) -> Result<Vec<Space>, BpfError> {

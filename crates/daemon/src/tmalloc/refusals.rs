@@ -1,6 +1,9 @@
-//! Which refusals are recorded: the first of an account at once, then one a second at most, with how many it stands for.
+//! Which refusals are recorded: the first of a user at once, then one a second at most, with how many it stands for.
 
-use plimsoll_policy::units::{Nanos, PageSize, Pages, Pid, Uid};
+use plimsoll_policy::{
+    account::Counted,
+    units::{Nanos, PageSize, Pages, Pid, Uid},
+};
 
 /// From one that is recorded to the next.
 const PAUSE: Nanos = Nanos(1_000_000_000);
@@ -8,8 +11,10 @@ const PAUSE: Nanos = Nanos(1_000_000_000);
 /// One refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// Whose account.
+    /// Whose request.
     pub(crate) user: Uid,
+    /// Whose line it does not fit below.
+    pub(crate) whose: Counted,
     /// Who asked.
     pub(crate) pid: Pid,
     /// The real uid of that process.
@@ -24,7 +29,7 @@ pub(crate) struct Refused {
     pub(crate) hard: Pages,
     /// How far grants may go.
     pub(crate) line: Pages,
-    /// How many of the same account before it were not recorded.
+    /// How many of the same user before it were not recorded, whichever line they did not fit below.
     pub(crate) suppressed: u64,
 }
 
@@ -43,7 +48,7 @@ impl Refused {
     }
 }
 
-/// The pace of one account.
+/// The pace of one user.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
     recorded: Option<Nanos>,
@@ -102,6 +107,7 @@ mod tests {
     fn refused(usage: u64, requested: u64, line: u64) -> Refused {
         Refused {
             user: Uid(1000),
+            whose: Counted::User(Uid(1000)),
             pid: Pid(7),
             uid: Uid(1000),
             start_ns: 1,

@@ -17,19 +17,16 @@ use plimsoll_policy::{
     reservation::{ALLOWANCE, kept_for_copies, room},
     units::{Bytes, Nanos, Pages, Pid, Uid},
 };
-use plimsoll_sys::bpf::Reserved;
+use plimsoll_sys::bpf::{AccountFacts, OverLine, Reserved};
 use plimsoll_wire::tmalloc::{Refusal, Reply};
 use std::collections::BTreeSet;
 
 /// More than any machine has; the programs do not take larger numbers than they can add up.
 const PAGES_MAX: Pages = Pages(1 << 40);
 
-/// A refusal, and what it goes by.
-#[derive(Debug, Clone, Copy)]
-struct Verdict {
-    refusal: Refusal,
-    usage: Pages,
-    hard: Pages,
+/// Of these accounts the one that is nearest to its soft limit, for its size: as it is told of.
+fn next_to_soft(accounts: Vec<AccountFacts>) -> Option<AccountFacts> {
+    accounts.into_iter().max_by_key(|one| one.usage.0.saturating_mul(1024) / one.soft.0.max(1))
 }
 
 /// What became of one attempt.
@@ -38,7 +35,7 @@ enum Attempt {
     /// It was answered.
     Answered,
     /// There is no room for it now.
-    Over { usage: Pages, hard: Pages },
+    Over(OverLine),
     /// That cannot be said before all tasks were walked.
     Inexact,
 }
@@ -80,7 +77,8 @@ impl<G: Grantor> Coordinator<G> {
     /// of all tasks finds it.
     fn unseen(&mut self, ask: &PendingRequest) -> Option<Uid> {
         let owner = self.connections.get(&ask.connection)?.owner;
-        self.grantor.as_mut()?.account(owner).ok()?.map(|_| owner)
+        let accounts = self.grantor.as_mut()?.accounts(owner).ok()?;
+        (!accounts.is_empty()).then_some(owner)
     }
 
     /// A request is to wait no longer.
@@ -137,13 +135,15 @@ impl<G: Grantor> Coordinator<G> {
         let user = self.space(pid, now)?.user;
         let headroom = self.headroom_pages();
         let starts = self.kept_for_starts(user, now);
-        match self.grantor.as_mut()?.account(user) {
-            Ok(account) => {
-                let account = account?;
+        match self.grantor.as_mut()?.accounts(user) {
+            Ok(accounts) => {
                 let allowance = self.terms.page_size.to_pages(ALLOWANCE);
-                let kept = kept_for_copies(account.copyable, account.processes, allowance);
-                let used = Pages(account.usage.0.saturating_add(kept.0).saturating_add(starts.0));
-                Some(self.bytes(room(used, headroom, account.hard)))
+                let room_of = |one: AccountFacts| {
+                    let kept = kept_for_copies(one.copyable, one.processes, allowance);
+                    let used = Pages(one.usage.0.saturating_add(kept.0).saturating_add(starts.0));
+                    room(used, headroom, one.hard)
+                };
+                accounts.into_iter().map(room_of).min().map(|room| self.bytes(room))
             }
             Err(error) => {
                 self.effect(Effect::Trouble(error));
@@ -195,14 +195,13 @@ impl<G: Grantor> Coordinator<G> {
             let ask = *head;
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
-                Attempt::Over { usage, hard } => {
-                    let line = self.line(hard);
-                    queue.over = (usage, line);
+                Attempt::Over(over) => {
+                    queue.over = (over.usage, self.line(over.hard));
                     head.exact_by = None;
-                    if ask.pages <= line {
+                    if self.may_ever_fit(&ask, over) {
                         break;
                     }
-                    self.dismiss(queue, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
+                    self.dismiss(queue, &ask, (Refusal::OverLine, over), now);
                 }
                 Attempt::Inexact => {
                     head.exact_by = Some(Nanos(u64::MAX));
@@ -231,9 +230,9 @@ impl<G: Grantor> Coordinator<G> {
             }
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
-                Attempt::Over { usage, hard } => {
-                    queue.over = (usage, self.line(hard));
-                    self.dismiss(queue, &ask, Verdict { refusal: Refusal::TimedOut, usage, hard }, now);
+                Attempt::Over(over) => {
+                    queue.over = (over.usage, self.line(over.hard));
+                    self.dismiss(queue, &ask, (Refusal::TimedOut, over), now);
                 }
                 Attempt::Inexact => {
                     self.finish(&ask);
@@ -251,11 +250,10 @@ impl<G: Grantor> Coordinator<G> {
             }
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
-                Attempt::Over { usage, hard } => {
-                    let line = self.line(hard);
-                    queue.over = (usage, line);
-                    if ask.recalled == Recalled::Yes || ask.pages > line {
-                        self.dismiss(queue, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
+                Attempt::Over(over) => {
+                    queue.over = (over.usage, self.line(over.hard));
+                    if ask.recalled == Recalled::Yes || !self.may_ever_fit(&ask, over) {
+                        self.dismiss(queue, &ask, (Refusal::OverLine, over), now);
                     } else {
                         (ask.exact_by, ask.tried) = (None, true);
                         queue.urgent.push(ask);
@@ -360,9 +358,9 @@ impl<G: Grantor> Coordinator<G> {
             queue.soft = Soft::default();
             return self.plan(user);
         }
-        let account = match self.grantor.as_mut().map(|grantor| grantor.account(user)) {
+        let account = match self.grantor.as_mut().map(|grantor| grantor.accounts(user)) {
             None => None,
-            Some(Ok(account)) => account,
+            Some(Ok(accounts)) => next_to_soft(accounts),
             Some(Err(error)) => {
                 queue.soft.look_later(now);
                 self.plan(user);
@@ -378,7 +376,7 @@ impl<G: Grantor> Coordinator<G> {
 
     fn tell_soft(&mut self, user: Uid, watchers: &[ConnectionId]) {
         let Some(reached) = self.queues.get(&user).map(|queue| queue.soft.reached()) else { return };
-        let account = self.grantor.as_mut().and_then(|grantor| grantor.account(user).ok().flatten());
+        let account = self.grantor.as_mut().and_then(|grantor| next_to_soft(grantor.accounts(user).ok()?));
         let (usage, soft) = account.map_or_else(Default::default, |account| (account.usage, account.soft));
         let (usage, soft) = (self.bytes(usage), self.bytes(soft));
         for id in watchers {
@@ -390,11 +388,12 @@ impl<G: Grantor> Coordinator<G> {
     fn kept_for_starts(&mut self, user: Uid, now: Nanos) -> Pages {
         let newcomers = self.newcomers.entry(user).or_default();
         if newcomers.are_stale(now)
-            && let Some(Ok(Some(account))) = self.grantor.as_mut().map(|grantor| grantor.account(user))
+            && let Some(Ok(accounts)) = self.grantor.as_mut().map(|grantor| grantor.accounts(user))
+            && let (Some(own), Some(hard)) = (accounts.first(), accounts.iter().map(|one| one.hard).min())
         {
             let asking = self.asking.get(&user).copied().unwrap_or_default();
-            newcomers.look(account.processes.saturating_sub(asking), now);
-            newcomers.hard = account.hard;
+            newcomers.look(own.processes.saturating_sub(asking), now);
+            newcomers.hard = hard;
         }
         let each = self.terms.page_size.to_pages(START_BYTES);
         let for_so_many = |count: u32| each.0.saturating_mul(count.into());
@@ -423,8 +422,9 @@ impl<G: Grantor> Coordinator<G> {
             let headroom = Pages(self.headroom_pages().0.saturating_add(starts.0));
             let Some(grantor) = &mut self.grantor else { break };
             match grantor.reserve(&found, ask.pages, headroom) {
-                Ok(Reserved::Over { usage, hard }) => {
-                    return Attempt::Over { usage: Pages(usage.0.saturating_add(starts.0)), hard };
+                Ok(Reserved::Over(over)) => {
+                    let usage = Pages(over.usage.0.saturating_add(starts.0));
+                    return Attempt::Over(OverLine { usage, ..over });
                 }
                 Ok(Reserved::Inexact) => return Attempt::Inexact,
                 Ok(Reserved::Granted { .. } | Reserved::NoLine) => break,
@@ -450,10 +450,19 @@ impl<G: Grantor> Coordinator<G> {
         Attempt::Answered
     }
 
+    /// Whether a request that does not fit below one line now could below each that is charged, with nothing used.
+    fn may_ever_fit(&mut self, ask: &PendingRequest, over: OverLine) -> bool {
+        let user = self.processes.get(&ask.pid).and_then(|process| process.space).map(|space| space.user);
+        let accounts = user.and_then(|user| self.grantor.as_mut()?.accounts(user).ok());
+        let lowest = accounts.into_iter().flatten().map(|one| one.hard).min();
+        ask.pages <= self.line(lowest.map_or(over.hard, |lowest| lowest.min(over.hard)))
+    }
+
     /// What there is to say of a request that no machine could serve.
     fn beyond_all(&mut self, user: Uid) -> Option<Attempt> {
-        let account = self.grantor.as_mut()?.account(user).ok().flatten()?;
-        Some(Attempt::Over { usage: account.usage, hard: account.hard })
+        let accounts = self.grantor.as_mut()?.accounts(user).ok()?;
+        let tightest = accounts.into_iter().min_by_key(|one| one.hard.saturating_sub(one.usage));
+        tightest.map(|AccountFacts { whose, usage, hard, .. }| Attempt::Over(OverLine { whose, usage, hard }))
     }
 
     fn grant(&mut self, ask: &PendingRequest, now: Nanos) {
@@ -471,8 +480,14 @@ impl<G: Grantor> Coordinator<G> {
     }
 
     /// Refuses, and has it recorded.
-    fn dismiss(&mut self, queue: &mut AccountQueue, ask: &PendingRequest, verdict: Verdict, now: Nanos) {
-        let Verdict { refusal, usage, hard } = verdict;
+    fn dismiss(
+        &mut self,
+        queue: &mut AccountQueue,
+        ask: &PendingRequest,
+        (refusal, over): (Refusal, OverLine),
+        now: Nanos,
+    ) {
+        let OverLine { whose, usage, hard } = over;
         let line = self.line(hard);
         self.finish(ask);
         self.refuse(ask, refusal, usage, line);
@@ -481,6 +496,7 @@ impl<G: Grantor> Coordinator<G> {
         let Some(space) = self.look_up(ask.pid, now).or(known) else { return };
         let refused = Refused {
             user: space.user,
+            whose,
             pid: space.pid,
             uid: space.uid,
             start_ns: space.start_ns,

@@ -2,7 +2,7 @@
 //! often than they can act on it.
 
 use plimsoll_policy::units::Nanos;
-use plimsoll_sys::bpf::GrantAccount;
+use plimsoll_sys::bpf::AccountFacts;
 
 /// From one word to the next, and between two looks while it is not clear that the limit was left.
 const PAUSE: Nanos = Nanos(100_000_000);
@@ -35,7 +35,7 @@ impl Soft {
     }
 
     /// Looks at the account (`None`: its line is gone); what to tell, if anything.
-    pub(super) fn look(&mut self, account: Option<&GrantAccount>, now: Nanos) -> Option<bool> {
+    pub(super) fn look(&mut self, account: Option<&AccountFacts>, now: Nanos) -> Option<bool> {
         self.look = None;
         let Some(account) = account else {
             return core::mem::take(&mut self.reached).then_some(false);
@@ -63,18 +63,8 @@ mod tests {
     use super::*;
     use plimsoll_policy::units::Pages;
 
-    fn account(usage: u64) -> GrantAccount {
-        GrantAccount {
-            usage: Pages(usage),
-            reserved: Pages(0),
-            soft: Pages(960),
-            hard: Pages(1024),
-            effective: Some(Pages(1024)),
-            near: usage >= 960,
-            peak: Pages(usage),
-            copyable: Pages(0),
-            processes: 1,
-        }
+    fn account(usage: u64) -> AccountFacts {
+        AccountFacts { soft: Pages(960), hard: Pages(1024), ..crate::guard::account(usage, 0) }
     }
 
     fn at(milliseconds: u64) -> Nanos {

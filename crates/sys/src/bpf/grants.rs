@@ -6,7 +6,10 @@ use super::{
     pins::Pins,
     site::{Call, Site, Table as _},
 };
-use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_policy::{
+    account::Counted,
+    units::{Pages, Pid, Uid},
+};
 use plimsoll_wire::{self as wire, abi};
 
 /// As [`super::Limits`] reads them: a batch must hold the fullest hash bucket.
@@ -27,6 +30,17 @@ pub struct Space {
     pub user: Uid,
 }
 
+/// A line that a request does not fit below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverLine {
+    /// Whose.
+    pub whose: Counted,
+    /// What is charged to it, what is kept for copies included.
+    pub usage: Pages,
+    /// The line.
+    pub hard: Pages,
+}
+
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
@@ -35,50 +49,14 @@ pub enum Reserved {
         /// Of the account, what was granted included.
         usage: Pages,
     },
-    /// It does not fit below the line.
-    Over {
-        /// Of the account, what is kept for copies included.
-        usage: Pages,
-        /// Its line.
-        hard: Pages,
-    },
+    /// It does not fit below a line.
+    Over(OverLine),
     /// What the account uses is not known well enough to tell: walk all tasks ([`super::Limits::walk`]) and ask again.
     Inexact,
     /// No line is drawn for whoever it is charged to.
     NoLine,
     /// It is not tracked, is dying, or its process runs something else by now.
     Gone,
-}
-
-/// An account as whoever asks for memory sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GrantAccount {
-    /// Charged now, reservations among it.
-    pub usage: Pages,
-    /// Granted and not touched yet.
-    pub reserved: Pages,
-    /// The soft limit.
-    pub soft: Pages,
-    /// The line as set.
-    pub hard: Pages,
-    /// The line in force; `None` while it is open.
-    pub effective: Option<Pages>,
-    /// At or above the soft limit.
-    pub near: bool,
-    /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
-    pub peak: Pages,
-    /// What copy-on-write could still add to usage.
-    pub copyable: Pages,
-    /// Address spaces.
-    pub processes: u32,
-}
-
-impl From<AccountFacts> for GrantAccount {
-    fn from(facts: AccountFacts) -> Self {
-        let AccountFacts { usage, reserved, soft, hard, effective, near, peak, copyable, processes, .. } =
-            facts;
-        Self { usage, reserved, soft, hard, effective, near, peak, copyable, processes }
-    }
 }
 
 /// The programs in force, for grants.
@@ -164,7 +142,11 @@ impl<S: Site> Grants<S> {
         let usage = wire::pages(context.usage_pages);
         match context.result.saturating_neg() {
             0 => Ok(Reserved::Granted { usage }),
-            libc::ENOSPC => Ok(Reserved::Over { usage, hard: wire::pages(context.hard_pages) }),
+            libc::ENOSPC => {
+                let hard = wire::pages(context.hard_pages);
+                let whose = wire::counted(context.of, context.id).unwrap_or(space.user.into());
+                Ok(Reserved::Over(OverLine { whose, usage, hard }))
+            }
             libc::EAGAIN => Ok(Reserved::Inexact),
             libc::ENOENT => Ok(Reserved::NoLine),
             libc::ESRCH => Ok(Reserved::Gone),
@@ -205,23 +187,19 @@ impl<S: Site> Grants<S> {
         }
     }
 
-    /// One user's account; `None` when it has none. Where less is left below the line of a group that the user is in, what is
-    /// told is of that line. Far from the line usage lags behind the kernel's counters.
+    /// A user's account, and those that are charged besides; none when the user has none. Far from the line usage lags
+    /// behind the kernel's counters.
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
-    pub fn account(&self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
-        let Some(own) = account_of(uid.into(), &self.account_numbers, &self.accounts)? else {
-            return Ok(None);
-        };
-        let mut tightest = own;
-        for number in own.above.into_iter().filter(|number| *number != 0) {
+    pub fn accounts(&self, uid: Uid) -> Result<Vec<AccountFacts>, BpfError> {
+        let own = account_of(uid.into(), &self.account_numbers, &self.accounts)?;
+        let mut accounts = Vec::from_iter(own);
+        for number in own.into_iter().flat_map(|own| own.above).filter(|number| *number != 0) {
             let above = self.accounts.get(&number.to_ne_bytes())?;
-            let room = |one: &AccountFacts| one.hard.saturating_sub(one.usage);
-            let above = above.and_then(|account| account_facts(number, &account));
-            tightest = above.filter(|one| room(one) < room(&tightest)).unwrap_or(tightest);
+            accounts.extend(above.and_then(|account| account_facts(number, &account)));
         }
-        Ok(Some(GrantAccount { processes: own.processes, ..tightest.into() }))
+        Ok(accounts)
     }
 
     /// Shows `visit` each address space that was granted pages and has not touched all of them, and how many are left.

@@ -38,7 +38,7 @@ pub use error::BpfError;
 pub use events::Events;
 pub use facts::{AccountFacts, AddressSpace, Counts, STRAYS_MOST};
 pub use frag::{Asked, Recorder, Recording, Totals};
-pub use grants::{GrantAccount, Grants, Reserved, Space};
+pub use grants::{Grants, OverLine, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use killed::Killed;
 pub use limits::Limits;

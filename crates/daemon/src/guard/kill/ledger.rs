@@ -289,7 +289,7 @@ impl Ledger {
     /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
     pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
         let entry = Entry {
-            account: Some(Account::User(refused.user)),
+            account: Some(refused.whose.into()),
             usage: refused.usage,
             hard: Some(refused.hard),
             victims: Vec::from([victim]),

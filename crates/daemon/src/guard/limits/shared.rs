@@ -462,4 +462,4 @@ pub(crate) fn named(name: &SharedName) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! Accounts that count as the programs do, clients that do as they are told, and a clock that stands still.
 
+use crate::guard::account;
 use crate::tmalloc::{
     account::ConnectionId,
     grantor::Grantor,
@@ -7,7 +8,7 @@ use crate::tmalloc::{
     state::{Coordinator, Effect, Fault, Hello, Terms},
 };
 use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pages, Pid, Uid};
-use plimsoll_sys::bpf::{BpfError, GrantAccount, Reserved, Space};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, OverLine, Reserved, Space};
 use plimsoll_wire::tmalloc::{Patience, Refusal, Reply, Request};
 use std::{
     cell::RefCell,
@@ -119,7 +120,11 @@ impl Grantor for Fake {
         }
         let Some(held) = books.of(space) else { return Ok(Reserved::Gone) };
         if usage + pages.0 + headroom.0 > hard {
-            return Ok(Reserved::Over { usage: Pages(usage), hard: Pages(hard) });
+            return Ok(Reserved::Over(OverLine {
+                whose: space.user.into(),
+                usage: Pages(usage),
+                hard: Pages(hard),
+            }));
         }
         held.reserved += pages.0;
         held.open += pages.0;
@@ -146,19 +151,16 @@ impl Grantor for Fake {
         Ok(())
     }
 
-    fn account(&mut self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
+    fn accounts(&mut self, uid: Uid) -> Result<Vec<AccountFacts>, BpfError> {
         let books = self.0.borrow();
-        Ok(books.lines.get(&uid).map(|hard| GrantAccount {
-            usage: Pages(books.usage(uid)),
-            reserved: Pages(0),
+        let account = |hard: &u64| AccountFacts {
+            whose: uid.into(),
             soft: Pages(hard * 9 / 10),
             hard: Pages(*hard),
-            effective: Some(Pages(*hard)),
-            near: false,
-            peak: Pages(0),
-            copyable: Pages(0),
             processes: 0,
-        }))
+            ..account(books.usage(uid), 0)
+        };
+        Ok(books.lines.get(&uid).map(account).into_iter().collect())
     }
 
     fn outstanding(&mut self) -> Result<Vec<Space>, BpfError> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::guard::limits::shared::tests::account;
+use crate::guard::account;
 
 const STAFF: Counted = Counted::Group(Gid(50));
 

@@ -66,7 +66,7 @@ fn a_file_is_told_by_what_can_be_found() {
     assert_eq!(named(&SharedName::SMALL), "many small files");
 }
 
-pub(in super::super) fn account(usage: u64, lasting: u64) -> AccountFacts {
+pub(crate) fn account(usage: u64, lasting: u64) -> AccountFacts {
     AccountFacts {
         index: 1,
         whose: Uid(1000).into(),
