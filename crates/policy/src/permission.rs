@@ -190,16 +190,16 @@ fn own(peer: Uid, target: &Target) -> Result<(), Refused> {
 /// Whether a list of accounts given to `peer` may hold this one: also what a group uses that they are in.
 #[must_use]
 pub fn visible(account: &Account, peer: Uid, book: &LineBook) -> bool {
-    let is_member = || matches!(account, Account::Group(gid) if book.is_member(peer, *gid));
-    peer == Uid::ROOT || is_theirs(Some(account), peer) || is_member()
+    peer == Uid::ROOT || is_theirs(Some(account), peer, book)
 }
 
-/// What concerns the machine is everybody's to read.
-fn is_theirs(account: Option<&Account>, peer: Uid) -> bool {
+/// What concerns the machine is everybody's to read, and what concerns a group its members'.
+fn is_theirs(account: Option<&Account>, peer: Uid, book: &LineBook) -> bool {
     match account {
         None | Some(Account::System) => true,
         Some(Account::User(uid)) => *uid == peer,
-        Some(Account::Group(_) | Account::Cgroup(_)) => false,
+        Some(Account::Group(gid)) => book.is_member(peer, *gid),
+        Some(Account::Cgroup(_)) => false,
     }
 }
 
@@ -210,20 +210,20 @@ pub fn group_visible(group: &Target, peer: Uid, book: &LineBook) -> bool {
 }
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
-/// own account, those that took a process of theirs, and the machine's; in these, command lines and cgroups of other
-/// people's processes are removed, how another's account grew, traces, and what somebody else's log says where neither the
-/// account nor a victim was theirs.
+/// own account and of the groups that `book` knows them in, those that took a process of theirs, and the machine's; in these,
+/// command lines and cgroups of other people's processes are removed, how another's account grew, traces, and what somebody
+/// else's log says where neither the account nor a victim was theirs.
 #[must_use]
-pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
+pub fn redact(incident: &Incident, peer: Uid, book: &LineBook) -> Option<Incident> {
     if peer == Uid::ROOT {
         return Some(incident.clone());
     }
-    if !is_theirs(incident.account.as_ref(), peer)
+    if !is_theirs(incident.account.as_ref(), peer, book)
         && !incident.victims.iter().any(|victim| victim.uid == peer)
     {
         return None;
     }
-    let own = incident.account.as_ref().is_some_and(|account| is_theirs(Some(account), peer));
+    let own = incident.account.as_ref().is_some_and(|account| is_theirs(Some(account), peer, book));
     let mut shown = incident.clone();
     // systemd-oomd names the cgroup that it took and no process: whose slice that was, reads which.
     if let Some(origin) = shown.origin.as_mut().filter(|_| !own) {

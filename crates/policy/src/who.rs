@@ -43,7 +43,7 @@ pub enum Who {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WhoError {
     /// Nothing was given.
-    #[error("nobody named; give a user name, a uid, @group or 'default'")]
+    #[error("nobody named; give a user name, a uid, @group, group:NAME, cgroup:PATH, 'default' or 'system'")]
     Empty,
     /// A number that is no uid: it does not fit 32 bits, or is 4294967295, which the kernel uses for 'none'.
     #[error("uid '{}' is out of range; uids go from 0 to 4294967294", human::escaped(.0))]

@@ -226,8 +226,11 @@ impl Plimsoll<'_> {
         };
         let query = HistoryQuery { since: call.since, before_id: call.before_id, limit };
         let page = self.page(query)?;
-        let visible =
-            page.incidents.iter().filter_map(|incident| permission::redact(incident, self.peer.uid));
+        let standing = self.control.standing()?;
+        let visible = page
+            .incidents
+            .iter()
+            .filter_map(|incident| permission::redact(incident, self.peer.uid, &standing.book));
         Ok(HistoryPage { incidents: visible.collect(), next_before_id: page.next_before_id })
     }
 
@@ -299,7 +302,8 @@ impl Plimsoll<'_> {
     /// something happened to somebody.
     fn visible(&self, pick: Pick) -> Result<Incident, Refusal> {
         let incident = self.control.incident(self.peer, pick)?;
-        permission::redact(&incident, self.peer.uid).ok_or_else(|| not_found(pick))
+        let standing = self.control.standing()?;
+        permission::redact(&incident, self.peer.uid, &standing.book).ok_or_else(|| not_found(pick))
     }
 
     fn newest_visible(&self) -> Result<Incident, Refusal> {
@@ -309,10 +313,13 @@ impl Plimsoll<'_> {
     /// Of the newest incident that the peer may see, on the newest of so many pages.
     fn newest_id(&self, pages: usize) -> Result<u64, Refusal> {
         let mut query = HistoryQuery { since: None, before_id: None, limit: PAGE_INCIDENTS };
+        let standing = self.control.standing()?;
+        let is_visible =
+            |incident: &&Incident| permission::redact(incident, self.peer.uid, &standing.book).is_some();
         for _ in 0..pages {
             let page = self.page(query)?;
             let mut newest_first = page.incidents.iter().rev();
-            let visible = newest_first.find(|incident| permission::redact(incident, self.peer.uid).is_some());
+            let visible = newest_first.find(is_visible);
             if let Some(incident) = visible {
                 return Ok(incident.id);
             }

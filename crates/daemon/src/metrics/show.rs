@@ -274,7 +274,8 @@ impl Sum {
 
 fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Names>) {
     let near = views.iter().filter(|view| view.near).count();
-    page.gauge("plimsoll_accounts", "Accounts with a line.", u64::try_from(views.len()).ok());
+    let drawn = views.iter().filter(|view| view.hard_bytes.is_some()).count();
+    page.gauge("plimsoll_accounts", "Accounts with a line.", u64::try_from(drawn).ok());
     page.gauge("plimsoll_accounts_near", "Accounts at or above their soft limit.", u64::try_from(near).ok());
     let mut sums: BTreeMap<Of, Sum> = BTreeMap::new();
     for view in views {

@@ -237,24 +237,43 @@ fn mixed() -> Incident {
     Incident { account: None, peers: vec![process(2, 1001, "b", 1), process(3, 1000, "a", 1)], ..incident() }
 }
 
+/// As somebody in no group sees it.
+fn seen(incident: &Incident, peer: Uid) -> Option<Incident> {
+    redact(incident, peer, &LineBook::default())
+}
+
 #[test]
 fn root_sees_incidents_whole() {
-    assert_eq!(redact(&mixed(), Uid::ROOT), Some(mixed()));
+    assert_eq!(seen(&mixed(), Uid::ROOT), Some(mixed()));
 }
 
 #[test]
 fn a_user_sees_their_accounts_incidents_and_those_that_took_their_process() {
-    assert!(redact(&incident(), ALICE).is_some());
-    assert_eq!(redact(&incident(), BOB), None);
+    assert!(seen(&incident(), ALICE).is_some());
+    assert_eq!(seen(&incident(), BOB), None);
     let taken = Incident { victims: vec![process(1, 1001, "b", 1)], ..incident() };
-    assert!(redact(&taken, BOB).is_some());
+    assert!(seen(&taken, BOB).is_some());
     let only_compared = Incident { peers: vec![process(1, 1001, "b", 1)], ..incident() };
-    assert_eq!(redact(&only_compared, BOB), None);
+    assert_eq!(seen(&only_compared, BOB), None);
+}
+
+#[test]
+fn a_member_sees_the_group_s_incidents_without_other_peoples_command_lines() {
+    let book = |uids: &[Uid]| {
+        let mut book = LineBook::default();
+        let crew = Membership { uids: uids.iter().copied().collect(), doubt: None };
+        book.replace_members(Members::from([(STAFF, crew)]));
+        book
+    };
+    let of_group = Incident { account: Some(Account::Group(STAFF)), ..incident() };
+    let shown = redact(&of_group, BOB, &book(&[ALICE, BOB])).unwrap();
+    assert_eq!((&shown.victims[0].cmdline, &shown.victims[0].cgroup), (&None, &None));
+    assert_eq!(redact(&of_group, BOB, &book(&[ALICE])), None);
 }
 
 #[test]
 fn the_machines_incidents_are_everyones_without_other_peoples_command_lines() {
-    let shown = redact(&mixed(), BOB).unwrap();
+    let shown = seen(&mixed(), BOB).unwrap();
     assert_eq!((&shown.victims[0].cmdline, &shown.victims[0].cgroup), (&None, &None));
     assert_eq!((&shown.peers[1].cmdline, &shown.peers[1].cgroup), (&None, &None));
     assert_eq!(shown.peers[0], mixed().peers[0]);
@@ -264,7 +283,7 @@ fn the_machines_incidents_are_everyones_without_other_peoples_command_lines() {
 #[test]
 fn a_process_of_another_user_in_ones_own_account_is_concealed_too() {
     let foreign = Incident { victims: vec![process(1, 1001, "b", 1)], ..incident() };
-    assert_eq!(redact(&foreign, ALICE).unwrap().victims[0].cmdline, None);
+    assert_eq!(seen(&foreign, ALICE).unwrap().victims[0].cmdline, None);
 }
 
 #[test]
@@ -278,9 +297,9 @@ fn what_the_kernel_s_log_says_is_for_who_lost_a_process() {
         ..Origin::of(Killer::Kernel)
     };
     let machine = Incident { origin: Some(origin.clone()), ..mixed() };
-    let own = redact(&machine, machine.victims[0].uid).unwrap().origin;
+    let own = seen(&machine, machine.victims[0].uid).unwrap().origin;
     assert_eq!(own, Some(origin));
-    let other = redact(&machine, Uid(4_242)).unwrap().origin.unwrap();
+    let other = seen(&machine, Uid(4_242)).unwrap().origin.unwrap();
     assert_eq!(other, Origin::of(Killer::Kernel));
 }
 
@@ -294,11 +313,11 @@ fn whose_slice_systemd_oomd_took_reads_which_cgroup_it_was() {
     };
     let whole = Incident { victims: vec![], origin: Some(origin.clone()), ..incident() };
     assert_eq!(whole.account, Some(Account::User(ALICE)));
-    assert_eq!(redact(&whole, ALICE).unwrap().origin, Some(origin.clone()));
-    assert_eq!(redact(&whole, BOB), None);
+    assert_eq!(seen(&whole, ALICE).unwrap().origin, Some(origin.clone()));
+    assert_eq!(seen(&whole, BOB), None);
     // The machine's is everybody's to see, and the cgroup nobody's.
     let machine = Incident { account: None, ..whole };
-    assert_eq!(redact(&machine, ALICE).unwrap().origin, Some(Origin::of(Killer::SystemdOomd)));
+    assert_eq!(seen(&machine, ALICE).unwrap().origin, Some(Origin::of(Killer::SystemdOomd)));
 }
 
 #[test]
@@ -312,7 +331,7 @@ fn how_another_user_s_account_grew_is_not_shown_and_the_machine_is() {
     let told = |victim: u32, peer: u32| {
         let victims = vec![process(1, victim, "b", 1)];
         let incident = Incident { victims, course: Some(course.clone()), ..incident() };
-        redact(&incident, Uid(peer)).unwrap().course.unwrap()
+        seen(&incident, Uid(peer)).unwrap().course.unwrap()
     };
     assert_eq!(told(1001, 0), course);
     let untraced = Course { trace: None, ..course.clone() };

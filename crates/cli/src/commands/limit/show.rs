@@ -259,12 +259,15 @@ pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
             let name = names
                 .of(&view.account)
                 .map_or_else(String::new, |name| format!(" ({})", human::escaped(&name)));
+            let line = match (&view.target, view.hard_bytes) {
+                (Some(group), None) => format!("no line but that of {group}"),
+                (_, hard) => {
+                    format!("hard {}, soft {}, action {}", size(hard), size(view.soft_bytes), view.action)
+                }
+            };
             let mut sentence = format!(
-                "{}{name}: hard {}, soft {}, action {}; usage {} in {}.",
+                "{}{name}: {line}; usage {} in {}.",
                 human::escaped(&view.account.to_string()),
-                size(view.hard_bytes),
-                size(view.soft_bytes),
-                view.action,
                 human::bytes(Bytes(view.usage_bytes)),
                 output::counted(view.processes, "process", "processes"),
             );
