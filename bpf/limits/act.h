@@ -204,32 +204,39 @@ static long revive_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 	return 0;
 }
 
+/* When it began that nobody answers; without a daemon, when claims were looked at last. */
+static __always_inline volatile __u64 *claims_clock(struct plimsoll_account *a)
+{
+	return daemon_lives() ? &a->unanswered_ns : &a->asked_ns;
+}
+
 /* Whether claims are to be looked at: unanswered for too long; with no daemon alive now and then, nobody else does. */
 static __always_inline bool claims_are_old(struct plimsoll_account *a)
 {
-	bool alone = !daemon_lives();
-	volatile __u64 *clock = alone ? &a->asked_ns : &a->unanswered_ns;
-	__u64 now = bpf_ktime_get_ns(), since = *clock, claimed = a->unanswered_ns;
+	__u64 now = bpf_ktime_get_ns(), since = *claims_clock(a), claimed = a->unanswered_ns;
 
 	/* A daemon that died just now may have a signal on its way. */
 	if (claimed && (__s64)(now - claimed) <= (__s64)unanswered_ns)
 		return false;
-	return (since || alone) && (__s64)(now - since) > (__s64)unanswered_ns &&
-	       __sync_val_compare_and_swap(clock, since, alone ? now : 0) == since;
+	return (since || !daemon_lives()) && (__s64)(now - since) > (__s64)unanswered_ns;
 }
 
 /*
  * The line is kept only by what is dying. A victim that the daemon claimed and did not live to signal is not dying, nor
  * one that only seemed to be leaving: it lives again, so that the next event takes one. A victim that was asked by
- * SIGTERM may take its time.
+ * SIGTERM may take its time. Nobody claims one meanwhile: it would be let go.
  */
 static __always_inline void check_claims(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 
-	if (a->signal != SIGKILL || !claims_are_old(a))
+	if (a->signal != SIGKILL || !claims_are_old(a) || __sync_val_compare_and_swap(&a->taking, 0, 1))
 		return;
-	bpf_for_each_map_elem(&mms, revive_one, &a, 0);
+	if (claims_are_old(a)) {
+		*claims_clock(a) = daemon_lives() ? 0 : bpf_ktime_get_ns();
+		bpf_for_each_map_elem(&mms, revive_one, &a, 0);
+	}
+	__sync_lock_test_and_set(&a->taking, 0);
 }
 
 /* For whose line a dying one was taken; whose it is now, where nobody knows. */

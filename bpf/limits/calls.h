@@ -113,8 +113,8 @@ static __always_inline void count_line(struct plimsoll_account *a, __u32 more)
 }
 
 /*
- * Usage, and what of it a line is not for: that goes up before usage does, and comes down after it. The other way round somebody
- * would be over the line in between. For accounts in places of a word as `above` has them.
+ * Usage, and what of it a line is not for: that goes up before usage does, and comes down after it. The other way round
+ * somebody would be over the line in between. For accounts in places of a word as `above` has them.
  */
 static __always_inline void add_usage(__u64 above, __s64 usage, __s64 dying, __s64 ending)
 {
@@ -335,14 +335,19 @@ SEC("syscall")
 int correct(struct plimsoll_correction *ctx)
 {
 	struct plimsoll_account *a = account_at(ctx->account);
+	__s64 effective;
 
 	ctx->result = -ESRCH;
 	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, PLIMSOLL_OF_GROUP, ctx->id))
 		return 0;
+	effective = a->effective_pages;
 	add_one(a, PROCESSES, ctx->processes);
 	add_one(a, COPYABLE, ctx->copyable_pages);
 	add_one(a, RESERVED, ctx->reserved_pages);
 	add_one(a, LASTING, ctx->lasting_pages);
+	/* A line that was drawn over what is there was drawn too low by what was missed. */
+	if (ctx->usage_pages > 0 && effective > a->hard_pages && effective != PLIMSOLL_NO_LINE)
+		__sync_val_compare_and_swap(&a->effective_pages, effective, effective + ctx->usage_pages);
 	add_usage(a->index, ctx->usage_pages, ctx->dying_pages, ctx->ending_pages);
 	search_anew(a);
 	need_exact(a);

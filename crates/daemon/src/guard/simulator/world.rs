@@ -269,11 +269,13 @@ impl World {
         });
     }
 
-    /// Whoever changes the own line opens nothing and raises nothing above the administrator's.
+    /// Whoever changes the own line opens nothing and raises nothing above the administrator's. The account of who runs nothing
+    /// may be given to another meanwhile.
     pub(super) fn watch_own_line(&mut self) {
         let Some(own) = self.own_line else { return };
         let in_force = Maps::read(&self.kernel).in_force(own.uid);
-        if in_force.map_or(own.known, |pages| pages > own.most_pages) {
+        let runs = || self.processes.values().any(|one| one.uid == own.uid);
+        if in_force.map_or(own.known && runs(), |pages| pages > own.most_pages) {
             self.oracle.breaks(format!("{own:?} brought it to {in_force:?}"));
         }
     }
