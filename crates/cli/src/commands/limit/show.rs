@@ -152,7 +152,7 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
             size(view.soft_bytes),
             size(view.hard_bytes),
             size(view.effective_bytes),
-            view.action.to_string(),
+            view.hard_bytes.map_or_else(|| "-".to_owned(), |_| view.action.to_string()),
             view.processes.to_string(),
             if view.near { "near" } else { "no" }.to_owned(),
             provenance(view, names),
