@@ -215,13 +215,11 @@ pub fn group_visible(group: &Target, peer: Uid, book: &LineBook) -> bool {
 /// else's log says where neither the account nor a victim was theirs.
 #[must_use]
 pub fn redact(incident: &Incident, peer: Uid, book: &LineBook) -> Option<Incident> {
+    if !may_see(incident, peer, book) {
+        return None;
+    }
     if peer == Uid::ROOT {
         return Some(incident.clone());
-    }
-    if !is_theirs(incident.account.as_ref(), peer, book)
-        && !incident.victims.iter().any(|victim| victim.uid == peer)
-    {
-        return None;
     }
     let own = incident.account.as_ref().is_some_and(|account| is_theirs(Some(account), peer, book));
     let mut shown = incident.clone();
@@ -235,6 +233,14 @@ pub fn redact(incident: &Incident, peer: Uid, book: &LineBook) -> Option<Inciden
     shown.course.iter_mut().for_each(|course| course.trace = None);
     shown.victims.iter_mut().chain(&mut shown.peers).for_each(|process| conceal(process, peer));
     Some(shown)
+}
+
+/// Whether [`redact`] leaves something of an incident.
+#[must_use]
+pub fn may_see(incident: &Incident, peer: Uid, book: &LineBook) -> bool {
+    peer == Uid::ROOT
+        || is_theirs(incident.account.as_ref(), peer, book)
+        || incident.victims.iter().any(|victim| victim.uid == peer)
 }
 
 fn conceal(process: &mut Victim, peer: Uid) {

@@ -314,12 +314,11 @@ impl Plimsoll<'_> {
     fn newest_id(&self, pages: usize) -> Result<u64, Refusal> {
         let mut query = HistoryQuery { since: None, before_id: None, limit: PAGE_INCIDENTS };
         let standing = self.control.standing()?;
-        let is_visible =
-            |incident: &&Incident| permission::redact(incident, self.peer.uid, &standing.book).is_some();
         for _ in 0..pages {
             let page = self.page(query)?;
             let mut newest_first = page.incidents.iter().rev();
-            let visible = newest_first.find(is_visible);
+            let visible =
+                newest_first.find(|incident| permission::may_see(incident, self.peer.uid, &standing.book));
             if let Some(incident) = visible {
                 return Ok(incident.id);
             }
