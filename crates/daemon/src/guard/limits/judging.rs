@@ -63,7 +63,7 @@ impl<K: Kernel> Attached<K> {
         weights.forget_gone(whose);
         let floor =
             floor_of_interest(candidates, context.eligibility.rules.range(), |_| false).unwrap_or_default();
-        let mut open: Vec<(&Candidate, &Entry)> = candidates
+        let open: Vec<(&Candidate, &Entry)> = candidates
             .iter()
             .filter_map(|one| Some((one, weights.entry(one.mm)?)))
             .filter(|(one, entry)| may_be_judged(one, entry) && weights.is_open(entry, moment))
@@ -76,8 +76,8 @@ impl<K: Kernel> Attached<K> {
             .collect();
         // Whose user has had as much as may be spent on them waits until that is made good, and costs no other member.
         let due = |(_, entry): &(&Candidate, &Entry)| weights.pace.until(entry.user);
-        let next = open.iter().map(due).filter(|due| *due > moment).min();
-        open.retain(|one| due(one) <= moment);
+        let (mut open, waiting): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| due(one) <= moment);
+        let next = waiting.iter().map(due).min();
         open.sort_unstable_by(|one, other| weights.by_turn(*one, *other));
         let case = |(one, entry): (&Candidate, &Entry)| Unjudged {
             id: one.id(),

@@ -62,6 +62,16 @@ fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> {
     accounts.iter().filter_map(|one| Some((one.whose.user()?, *one))).collect()
 }
 
+/// A group with a line for all its members together.
+struct GroupLine {
+    drawn: LineSet,
+    action: Action,
+    /// The number of its account, as far as there is one for it.
+    account: Option<u32>,
+    /// It is to be drawn: it is new, or another.
+    moved: bool,
+}
+
 /// The lines as they should be.
 pub(crate) struct Wanted<'a> {
     book: &'a LineBook,
@@ -81,10 +91,8 @@ pub(crate) struct Wanted<'a> {
     /// The groups with a line for all together that each of their members is charged to, the tightest first: more than
     /// [`ABOVE_MOST`], perhaps.
     charged: BTreeMap<Uid, Vec<Gid>>,
-    /// The accounts of groups, by number.
-    groups: BTreeMap<Gid, u32>,
-    /// Groups whose line is to be drawn: it is new, or another.
-    moved: BTreeSet<Gid>,
+    /// These groups.
+    groups: BTreeMap<Gid, GroupLine>,
     /// Users whose account was needed for another.
     cleared: BTreeSet<Uid>,
     /// Of these, who run something.
@@ -103,6 +111,23 @@ impl<'a> Wanted<'a> {
         page_size: PageSize,
         dry_run: bool,
     ) -> Self {
+        let group = |gid| {
+            let target = Target::Group(gid);
+            let line = book.resolve_target(&target, mem_total, page_size)?;
+            let drawn = LineSet {
+                whose: gid.into(),
+                hard: line.hard,
+                soft: line.soft,
+                signal: signal_of(line.action, dry_run),
+                enforce: match change {
+                    Change::One { place, now: true } if place.target() == target => Enforce::Now,
+                    Change::One { .. } | Change::All => Enforce::Ratchet,
+                },
+                from_default: false,
+                above: [0; ABOVE_MOST],
+            };
+            Some((gid, GroupLine { drawn, action: line.action, account: None, moved: false }))
+        };
         Self {
             book,
             mem_total,
@@ -118,8 +143,7 @@ impl<'a> Wanted<'a> {
             explicit: book.explicit_uids(),
             members: book.member_uids(),
             charged: book.groups_of_members(mem_total, page_size),
-            groups: BTreeMap::new(),
-            moved: BTreeSet::new(),
+            groups: book.groups().into_iter().filter_map(group).collect(),
             cleared: BTreeSet::new(),
             gave_way: BTreeSet::new(),
             without: BTreeSet::new(),
@@ -146,7 +170,7 @@ impl<'a> Wanted<'a> {
     /// The accounts of the groups that a user is in, as far as they have one; by number, as what they are compared with.
     fn above(&self, uid: Uid) -> [u32; ABOVE_MOST] {
         let groups = self.charged.get(&uid).map_or(&[][..], Vec::as_slice);
-        in_places(groups.iter().filter_map(|gid| self.groups.get(gid)).copied())
+        in_places(groups.iter().filter_map(|gid| self.groups.get(gid)?.account))
     }
 
     /// Users in more groups than are charged.
@@ -202,34 +226,30 @@ impl<'a> Wanted<'a> {
         standing: &[AccountFacts],
         users: &BTreeMap<Uid, AccountFacts>,
     ) -> Result<(), BpfError> {
-        let mut drawn = BTreeMap::new();
         for one in standing {
             let Counted::Group(gid) = one.whose else { continue };
-            if self.resolve_group(gid).is_some() {
-                drawn.insert(gid, one);
+            if let Some(group) = self.groups.get_mut(&gid) {
+                group.account = Some(one.index);
+                group.moved = !stands(one, &group.drawn) || group.drawn.enforce == Enforce::Now;
             } else {
                 attached.limits.clear_line(one.whose)?;
                 attached.watched.remove(&one.whose);
             }
         }
-        for (gid, line) in self.group_lines() {
-            let line_set = self.group_line(gid, &line);
-            if let Some(known) = drawn.get(&gid) {
-                self.groups.insert(gid, known.index);
-                if !stands(known, &line_set) || line_set.enforce == Enforce::Now {
-                    self.moved.insert(gid);
-                }
-            } else if let Some(number) = self.open_group(attached, &line_set, users)? {
-                self.groups.insert(gid, number);
-                self.moved.insert(gid);
-            } else {
+        let new = self.groups.iter().filter(|(_, group)| group.account.is_none());
+        let new: Vec<(Gid, LineSet)> = new.map(|(gid, group)| (*gid, group.drawn)).collect();
+        for (gid, drawn) in new {
+            let account = self.open_group(attached, &drawn, users)?;
+            if account.is_none() {
                 self.without.insert(gid.into());
-                if self.one() == Some(gid.into()) {
-                    self.refused = self.one();
-                }
-                continue;
+                self.refused = self.refused.or_else(|| self.one().filter(|one| *one == gid.into()));
             }
-            attached.watch(gid.into(), line.action);
+            if let Some(group) = self.groups.get_mut(&gid) {
+                (group.account, group.moved) = (account, account.is_some());
+            }
+        }
+        for (gid, group) in self.groups.iter().filter(|(_, group)| group.account.is_some()) {
+            attached.watch((*gid).into(), group.action);
         }
         Ok(())
     }
@@ -288,46 +308,20 @@ impl<'a> Wanted<'a> {
         joining: &[(Uid, LineSet, Action)],
         opened: &BTreeSet<u32>,
     ) -> Result<(), BpfError> {
-        for (gid, line) in self.group_lines() {
-            if self.groups.get(&gid).is_some_and(|number| opened.contains(number)) {
-                self.moved.insert(gid);
-                attached
-                    .limits
-                    .set_line(&LineSet { enforce: Enforce::Open, ..self.group_line(gid, &line) })?;
-            }
+        let is_opened = |group: &GroupLine| group.account.is_some_and(|account| opened.contains(&account));
+        for group in self.groups.values_mut().filter(|group| is_opened(group)) {
+            group.moved = true;
+            attached.limits.set_line(&LineSet { enforce: Enforce::Open, ..group.drawn })?;
         }
         joining.iter().try_for_each(|(_, line_set, _)| draw_again(attached, line_set))
     }
 
     /// Draws the lines of groups that are to be drawn.
     fn draw_groups<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
-        for (gid, line) in self.group_lines().into_iter().filter(|(gid, _)| self.moved.contains(gid)) {
-            attached.limits.set_line(&self.group_line(gid, &line))?;
+        for group in self.groups.values().filter(|group| group.moved) {
+            attached.limits.set_line(&group.drawn)?;
         }
         Ok(())
-    }
-
-    fn resolve_group(&self, gid: Gid) -> Option<Resolved> {
-        self.book.resolve_target(&Target::Group(gid), self.mem_total, self.page_size)
-    }
-
-    fn group_lines(&self) -> Vec<(Gid, Resolved)> {
-        self.book.groups().into_iter().filter_map(|gid| Some((gid, self.resolve_group(gid)?))).collect()
-    }
-
-    fn group_line(&self, gid: Gid, line: &Resolved) -> LineSet {
-        LineSet {
-            whose: gid.into(),
-            hard: line.hard,
-            soft: line.soft,
-            signal: signal_of(line.action, self.dry_run),
-            enforce: match self.change {
-                Change::One { place, now: true } if place.target() == Target::Group(gid) => Enforce::Now,
-                Change::One { .. } | Change::All => Enforce::Ratchet,
-            },
-            from_default: false,
-            above: [0; ABOVE_MOST],
-        }
     }
 
     /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have. One that no account is
@@ -380,7 +374,7 @@ impl<'a> Wanted<'a> {
         self.join_groups(attached, &mut changed)?;
         // One that was never open was exact where that mattered before the first time.
         changed.retain(|(uid, ..)| self.own != Some(*uid));
-        if !changed.is_empty() || !self.moved.is_empty() {
+        if !changed.is_empty() || self.groups.values().any(|group| group.moved) {
             attached.scan(kernel)?;
         }
         for (_, line_set, _) in &changed {
