@@ -86,7 +86,10 @@ fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well(
             assert!(told.contains("Cannot allocate memory after"), "{told}");
             println!("{processes} processes: {told}");
         }
-        running.iter_mut().for_each(|one| assert!(one.end().success()));
+        for one in &mut running {
+            let status = one.end();
+            assert!(status.success(), "{status}");
+        }
         let AccountFacts { peak, hard, .. } = fixture.facts(USER);
         println!("{processes} processes: the most that was used: {peak} of {hard} pages");
         assert!(peak <= hard, "{peak} pages of {hard}");

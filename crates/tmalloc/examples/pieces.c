@@ -55,20 +55,23 @@ int main(int argc, char **argv)
 		last = before;
 	}
 
-	/* Both or none: no other program ends up with the one while it waits for the other. */
+	/*
+	 * Both or none: no other program ends up with the one while it waits for the other. Each step may be told no, the first
+	 * too: others have what there is, which is no reason to fail.
+	 */
 	tmalloc_transaction *both = tmalloc_begin();
 	void *blocks[2];
 
 	if (!both || tmalloc_reserve(both, 100000) < 0 || tmalloc_reserve(both, 300000) < 0) {
+		printf("tmalloc_reserve: %s\n", strerror(errno));
 		tmalloc_abort(both);
-		return 1;
+		return 0;
 	}
-	if (tmalloc_commit(both, blocks) == 0) {
-		tfree(blocks[0]);
-		tfree(blocks[1]);
-	} else {
-		/* Others have what there is: no reason to fail. */
+	if (tmalloc_commit(both, blocks) != 0) {
 		printf("tmalloc_commit: %s\n", strerror(errno));
+		return 0;
 	}
+	tfree(blocks[0]);
+	tfree(blocks[1]);
 	return 0;
 }
