@@ -3,8 +3,8 @@
 
     python3 lab/fragment.py [whole]
 
-Fills memory, gives one page in twelve of it to pipes, which the kernel cannot move, and frees one page of every two of six
-tenths: about 30 % of memory is free then, in single pages. With `whole` it has memory compacted instead. Then it does what
+Fills memory, gives one page in twelve of it to pipes, which the kernel cannot move, and frees one page of every two of two
+thirds: about 30 % of memory is free then, in single pages. With `whole` it has memory compacted instead. Then it does what
 it is told, a word a line, and answers each with a line of JSON:
 
     ask ORDER N [MS]
@@ -94,12 +94,12 @@ def spoil(base, size):
 
 
 def scatter(base, size):
-    """Lets go of one page of every two of six tenths, by chance: the kernel looks for free pages in every 32nd place of a pageblock
+    """Lets go of one page of every two of two thirds, by chance: the kernel looks for free pages in every 32nd place of a pageblock
     after some in which it found none (isolate_freepages, mm/compaction.c), and would find none of a regular pattern."""
     chance = random.Random(1)
     chunks = list(range(0, size, CHUNK))
     chance.shuffle(chunks)
-    for chunk in chunks[: len(chunks) * 62 // 100]:
+    for chunk in chunks[: len(chunks) * 66 // 100]:
         for pair in range(0, CHUNK, 2 * PAGE):
             advise(base + chunk + pair + chance.choice((0, PAGE)), PAGE, DONTNEED)
 
