@@ -331,8 +331,8 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
         place.fixture.ok(&["limit", "set", "@plim-crew", "32M"]);
         assert_eq!((place.line(DAN), place.line(ANN)), (line(32, "@60125"), line(32, "@60125")));
         assert_eq!((place.line(BEN), place.line(CAT)), (None, None));
-        let log = place.fixture.log();
-        assert!(log.contains("2 members of groups have no line: all accounts are in use"), "{log}");
+        let said = "2 members of groups have no line: all accounts are in use";
+        wait_for("it is said", || place.fixture.log().contains(said));
         place.assert_held(DAN);
         // A line by number, and that of a member who runs something, comes before those who run nothing.
         place.fixture.limit(CAT, "48M", &[]);
