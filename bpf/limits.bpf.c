@@ -25,6 +25,7 @@
 #include "limits/charge.h"
 #include "limits/exchange.h"
 #include "limits/container.h"
+#include "limits/exact.h"
 #include "limits/track.h"
 #include "limits/rank.h"
 #include "limits/tell.h"
@@ -450,6 +451,15 @@ __noinline int ask_child(__u64 key, __u64 parent_key)
 	return 0;
 }
 
+/* A child is in its parent's job. Without memory for that it is in none, which is counted. */
+static __always_inline void inherit_job(struct task_struct *parent, struct task_struct *child)
+{
+	__u32 job = job_of(parent);
+
+	if (job && !bpf_task_storage_get(&jobs, child, &job, BPF_LOCAL_STORAGE_GET_F_CREATE))
+		count_one(&counters.jobs_lost);
+}
+
 /* The child has its address space and does not run yet: what it inherits is not charged to it. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
@@ -462,6 +472,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!mm)
 		return 0;
+	inherit_job(parent, child);
 	if (mm == parent_mm) {
 		if (mm_may_be_tracked(mm))
 			end_child(parent_key, parent, child);

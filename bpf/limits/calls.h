@@ -108,8 +108,10 @@ static __always_inline void draw_shared(struct plimsoll_account *a, struct plims
 /* Nobody runs as a group. */
 static __always_inline void count_line(struct plimsoll_account *a, __u32 more)
 {
-	if (a->of == PLIMSOLL_OF_USER)
-		__sync_fetch_and_add(&uid_gate[a->id % UID_GATE_SLOTS], more);
+	if (a->of != PLIMSOLL_OF_GROUP)
+		__sync_fetch_and_add(&uid_gate[a->user % UID_GATE_SLOTS], more);
+	if (a->of == PLIMSOLL_OF_JOB)
+		__sync_fetch_and_add(&jobs_there, more);
 }
 
 /*
@@ -139,19 +141,39 @@ static __always_inline void move_all(struct plimsoll_account *a, __u64 above, in
 	add_usage(above, times * a->usage_pages, times * a->dying_pages, times * a->ending_pages);
 }
 
+/* Of these, those that are of jobs. */
+__noinline __u64 jobs_of(__u64 above)
+{
+	struct plimsoll_account *a;
+	__u64 found = 0;
+	int i;
+
+	for_each_above (a, above, i)
+		if (a->of == PLIMSOLL_OF_JOB)
+			found |= above & ABOVE_MASK << i * PLIMSOLL_ABOVE_BITS;
+	return found;
+}
+
 /* From here on these are charged for what an account is charged, and no others. Global, so that it is verified once. */
 __noinline int put_below(__u32 account, __u64 above)
 {
 	struct plimsoll_account *a = account_at(account);
-	__u64 before;
+	__u64 before, more, less;
 
 	if (!a)
 		return 0;
 	before = __sync_lock_test_and_set(&a->above, above);
 	if (before == above)
 		return 0;
-	move_all(a, without(above, before), 1);
-	move_all(a, without(before, above), -1);
+	more = without(above, before);
+	less = without(before, above);
+	/* What a job has is its user's as well: that one's account has taken it along to groups. */
+	if (a->of == PLIMSOLL_OF_JOB) {
+		more = jobs_of(more);
+		less = jobs_of(less);
+	}
+	move_all(a, more, 1);
+	move_all(a, less, -1);
 	search_anew_from(a->index, false);
 	need_exact(a);
 	return 0;
@@ -169,6 +191,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	living = fresh ? 0 : remaining(a, a->usage_pages);
 	a->id = ctx->id;
 	a->of = ctx->of;
+	a->user = ctx->user;
 	a->signal = ctx->signal;
 	if (fresh) {
 		a->usage_pages = 0;

@@ -50,6 +50,7 @@ struct plimsoll_default default_line = {
 struct plimsoll_counters counters;
 volatile __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
 volatile __u32 kernel_trigger = 1;
+volatile __u32 jobs_there;     /* accounts of jobs */
 volatile __u32 copies_watched; /* what is taken and freed is looked at: see copies.h */
 volatile __u64 look_due_ns; /* no event is looked at, and user space walks all tasks by then: see tick.h; 0: each is */
 volatile __u64 next_family;
@@ -97,6 +98,14 @@ struct {
 	__type(key, int);
 	__type(value, struct plimsoll_cached);
 } cached SEC(".maps");
+
+/* The job that a thread is in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} jobs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -51,8 +51,8 @@ static long find_least(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 	__s64 pages = pages_of(e) + ((__s64)(e->flags & PLIMSOLL_MM_SESSION) << 40);
 	__u64 key = *at;
 
-	if (word_account(e->word) == least->account && pages < least->pages && !(e->flags & PLIMSOLL_MM_NO_VICTIM) &&
-	    !is_ending(key)) {
+	if (is_charged(word_account(e->word), least->account) && pages < least->pages &&
+	    !(e->flags & PLIMSOLL_MM_NO_VICTIM) && !is_ending(key)) {
 		least->mm = key;
 		least->pages = pages;
 	}
@@ -76,6 +76,7 @@ __noinline int make_room(__u32 account)
 	tell_crowded(account);
 	if (!signals_others())
 		return 0;
+	account = user_above(account);
 	least.account = who_has_most(account);
 	ev.account = account_at(least.account);
 	if (least.account == account || !ev.account || !holds(ev.account))
@@ -89,7 +90,8 @@ __noinline int make_room(__u32 account)
 	ev.task = victim;
 	ev.mm = victim->mm;
 	ev.time_ns = bpf_ktime_get_ns();
-	if ((__u64)ev.mm == key && e && word_account(e->word) == least.account && !in_protected_cgroup(victim)) {
+	if ((__u64)ev.mm == key && e && is_charged(word_account(e->word), least.account) &&
+	    !in_protected_cgroup(victim)) {
 		count_one(&counters.mms_full);
 		turned_away(&ev, send_signal(victim, SIGKILL));
 	}
@@ -137,7 +139,7 @@ static __noinline bool has_no_room(struct task_struct *parent, __u64 key)
 
 	if (!parent || !e || e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER))
 		return false;
-	account = word_account(e->word);
+	account = user_above(word_account(e->word));
 	a = account_at(account);
 	if (account == PLIMSOLL_NOBODY || !a || !holds(a) || !has_its_share(account) || in_protected_cgroup(parent))
 		return false;

@@ -22,7 +22,7 @@ static __always_inline void fill_account(struct plimsoll_record *r, struct plims
 {
 	r->signal = a->signal;
 	r->id = a->id;
-	r->uid = a->id;
+	r->uid = a->user;
 	r->of = a->of;
 	r->account = a->index;
 	r->usage_pages = usage;

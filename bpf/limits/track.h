@@ -3,133 +3,12 @@
 #ifndef PLIMSOLL_LIMITS_TRACK_H
 #define PLIMSOLL_LIMITS_TRACK_H
 
-/* An account that is near, or exact, stays so for this long. */
-#define DWELL_NS 1000000000ULL
-
 /* Each try that fails is another CPU's change of a charge on its way to another account; the next event tries again. */
 #define FOLLOW_TRIES 3
 
 /* plimsoll_mm.pins: how many, in the low half; in the high half a number that the entry before at the same place had not. */
 #define PINS_BITS 16
 #define PINS_MASK ((1u << PINS_BITS) - 1)
-
-/* How far an account may be from its usage while it is not exact. */
-static __always_inline __s64 loose_pages(struct plimsoll_account *a)
-{
-	return a->processes * loose_pages_per_mm;
-}
-
-/* Since when something is so, in 2^20 ns: in 32 bits, and never 0. */
-static __always_inline __u32 moment(void)
-{
-	return bpf_ktime_get_ns() >> 20 | 1;
-}
-
-/* Whether it was so for long enough: coming and going cost what all others wait for, a search, a record, a walk. */
-static __always_inline bool has_lasted(__u32 since)
-{
-	return moment() - since >= DWELL_NS >> 20;
-}
-
-/* A number that no account was exact by before, and as good as moment(). */
-static __always_inline __u32 new_epoch(void)
-{
-	__u32 now = moment(), last = next_epoch;
-
-	/* Not where as many came within this moment, or a few more. */
-	if (last - now >= 1u << 20 && __sync_val_compare_and_swap(&next_epoch, last, now) == last)
-		return now;
-	return __sync_fetch_and_add(&next_epoch, 2) + 2;
-}
-
-/* Nobody runs as a group. */
-static __always_inline void count_exact(struct plimsoll_account *a, __u32 more)
-{
-	if (a->of == PLIMSOLL_OF_USER)
-		__sync_fetch_and_add(&exact_gate[a->id % UID_GATE_SLOTS], more);
-}
-
-static __always_inline bool begin_exact(struct plimsoll_account *a)
-{
-	__u32 epoch = new_epoch();
-
-	if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
-		return false;
-	count_exact(a, 1);
-	return true;
-}
-
-static long begin_below(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, __u32 *above)
-{
-	if (is_above(a->above, *above))
-		begin_exact(a);
-	return 0;
-}
-
-/* From here on every event of the account is settled, and of those below it; false: it was so already. */
-static __always_inline bool become_exact(struct plimsoll_account *a)
-{
-	__u32 index = a->index;
-
-	if (!begin_exact(a))
-		return false;
-	if (a->of != PLIMSOLL_OF_USER)
-		bpf_for_each_map_elem(&accounts, begin_below, &index, 0);
-	return true;
-}
-
-static __always_inline void leave_exact(struct plimsoll_account *a)
-{
-	__u32 epoch = a->exact;
-
-	if (epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
-		count_exact(a, -1);
-}
-
-/* Whether one above an account needs each event of it. */
-static __always_inline bool exact_above(struct plimsoll_account *a)
-{
-	__u64 above = a->above;
-	bool exact = false;
-	int i;
-
-	for_each_above (a, above, i)
-		exact |= a->exact != 0;
-	return exact;
-}
-
-/*
- * Whether usage could be at the soft limit, all that is unsettled and all that may be copied counted: then every event is
- * settled. Leaves with slack, and after a while, so that usage hovering there does not flip it. Returns true when it became
- * exact.
- */
-static __noinline bool need_exact(struct plimsoll_account *a)
-{
-	__s64 loose = loose_pages(a), copyable = a->copyable_pages;
-	__s64 room = a->soft_pages - a->usage_pages - loose - (copyable > 0 ? copyable : 0);
-	__u32 epoch = a->exact;
-
-	if (a->soft_pages == PLIMSOLL_NO_LINE)
-		return false;
-	if (!epoch && (room <= 0 || exact_above(a)))
-		return become_exact(a);
-	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch) && !exact_above(a))
-		leave_exact(a);
-	return false;
-}
-
-/*
- * Whether copy-on-write, which no event tells, could bring usage to the soft limit; once, until user space has
- * measured it.
- */
-static __always_inline bool may_copy(struct plimsoll_account *a)
-{
-	__s64 copyable = a->copyable_pages;
-
-	return copyable > 0 && !(a->told & PLIMSOLL_TOLD_COPIES) && a->soft_pages != PLIMSOLL_NO_LINE &&
-	       a->usage_pages + copyable >= a->soft_pages &&
-	       !(__sync_fetch_and_or(&a->told, PLIMSOLL_TOLD_COPIES) & PLIMSOLL_TOLD_COPIES);
-}
 
 /*
  * Whose account a process is charged to: that of whom it counts for (user.h); in a container of root's nobody's.
@@ -183,6 +62,7 @@ static __always_inline void clear_account(struct plimsoll_account *a)
 	/* What is charged late goes to those above as well: `above` stays until it is somebody else's. */
 	__builtin_memset((void *)&a->id, 0,
 			 offsetof(struct plimsoll_account, in_use) - offsetof(struct plimsoll_account, id));
+	a->user = PLIMSOLL_NO_UID;
 }
 
 /* It is nobody's; somebody else's once nobody uses it any more. */
@@ -206,6 +86,17 @@ static __always_inline void let_account_go(struct plimsoll_account *a)
 	if (!(a->in_use & PLIMSOLL_ACCOUNT_OWNED))
 		leave_exact(a);
 	__sync_fetch_and_add(&a->in_use, -1);
+}
+
+/* Holds an account while it is what this user's processes are charged to that are in this job; 0: in none. */
+static __always_inline bool hold_account_for(struct plimsoll_account *a, __u32 job, __u32 user)
+{
+	if (!hold_account(a))
+		return false;
+	if (a->user == user && (a->of == PLIMSOLL_OF_USER || (a->of == PLIMSOLL_OF_JOB && a->id == job)))
+		return true;
+	let_account_go(a);
+	return false;
 }
 
 /* Holds an account while it is theirs. */
@@ -322,6 +213,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 		return PLIMSOLL_NOBODY;
 	}
 	a->id = uid;
+	a->user = uid;
 	a->hard_pages = default_line.hard_pages;
 	a->effective_pages = default_line.hard_pages;
 	a->dying_most = dying_most(default_line.hard_pages);
@@ -353,6 +245,27 @@ __noinline __u32 account_of(__u32 uid)
 	    uid - default_line.uid_min > default_line.uid_max - default_line.uid_min)
 		return PLIMSOLL_NOBODY;
 	return new_default_account(uid);
+}
+
+/*
+ * What a user's process in a job is charged to; 0: in none. Who becomes another user in it is that user's, as the job's owner
+ * may not signal them.
+ */
+__noinline __u32 account_in(__u32 job, __u32 user)
+{
+	__u64 key = key_of(PLIMSOLL_OF_JOB, job);
+	volatile __u32 *index = job ? bpf_map_lookup_elem(&account_numbers, &key) : 0;
+	struct plimsoll_account *a = index ? account_at(*index) : 0;
+
+	return a && a->user == user ? *index : account_of(user);
+}
+
+/* The job that a task is in; 0: in none. Where there are no jobs nobody is asked. */
+static __always_inline __u32 job_of(struct task_struct *task)
+{
+	__u32 *job = jobs_there ? bpf_task_storage_get(&jobs, task, 0, 0) : 0;
+
+	return job ? *job : 0;
 }
 
 /* Whether this file is protected while this user runs it. Global, so that the verifier walks it once. */
@@ -485,7 +398,20 @@ static long compare_one(struct bpf_map *map, __u32 *index, struct plimsoll_accou
 	return 0;
 }
 
-/* The account that has most entries; this one, where none has more. */
+/* The account of the user whose processes are charged to an account: of a job, above it. */
+__noinline __u32 user_above(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u64 above = a && a->of == PLIMSOLL_OF_JOB ? a->above : 0;
+	int i;
+
+	for_each_above (a, above, i)
+		if (a->of == PLIMSOLL_OF_USER)
+			account = a->index;
+	return account;
+}
+
+/* The user's account that has most entries; this one, where none has more. */
 __noinline __u32 who_has_most(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
@@ -498,7 +424,10 @@ __noinline __u32 who_has_most(__u32 account)
 /* Whether few entries are left, and it has the most of them: then it gets no more. */
 static __always_inline bool has_its_share(__u32 account)
 {
-	return counters.entries >= entries_for_most && who_has_most(account) == account;
+	if (counters.entries < entries_for_most)
+		return false;
+	account = user_above(account);
+	return who_has_most(account) == account;
 }
 
 /* A blank entry for an address space of an account. NULL: none is left for it, the map is busy, or another CPU was first. */
@@ -531,12 +460,12 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 {
 	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
 	__u64 owner = owner_of((__u64)mm, task);
-	__u32 uid = uid_of(owner), user = user_of_leader(owner), account = account_of(user);
+	__u32 uid = uid_of(owner), user = user_of_leader(owner), job = job_of(task), account = account_in(job, user);
 	struct plimsoll_account *a = account_at(account);
 	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
 	struct plimsoll_mm *e;
 
-	if (!blank_mm || !a || !hold_account_of(a, PLIMSOLL_OF_USER, user))
+	if (!blank_mm || !a || !hold_account_for(a, job, user))
 		return 0;
 	e = new_entry(account, mm, blank_mm);
 	if (e) {
@@ -544,6 +473,7 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 		e->start_ns = start_of(task);
 		e->uid = uid;
 		e->user = user;
+		e->job = job;
 		e->scan = scan_id;
 		e->walk = walk_id;
 		e->tracked_ns = bpf_ktime_get_ns();
@@ -716,14 +646,14 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 		if (uid == e->uid)
 			return followed;
 		user = user_of_leader(leader);
-		index = account_of(user);
+		index = account_in(e->job, user);
 		word = e->word;
 		if (!word || word_account(word) == PLIMSOLL_ENDED)
 			return followed;
 		if (word_account(word) != index) {
 			to = account_at(index);
 			/* Nobody's always is. */
-			if (!to || (index != PLIMSOLL_NOBODY && !hold_account_of(to, PLIMSOLL_OF_USER, user)))
+			if (!to || (index != PLIMSOLL_NOBODY && !hold_account_for(to, e->job, user)))
 				continue;
 			moved = move_charge(e, word, index);
 			if (index != PLIMSOLL_NOBODY)

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 16
+#define PLIMSOLL_SCHEMA 17
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -26,10 +26,12 @@
 
 /*
  * Whose an account is: in the low half of its key a number, in the high half what that is of. A user's account is what its
- * processes are charged to; a group's is above those of its members, and has no process of its own.
+ * processes are charged to, but for those in a job: these are charged to the job's, and the user's is above it. A group's is
+ * above those of its members, and has no process of its own.
  */
 #define PLIMSOLL_OF_USER 0u
 #define PLIMSOLL_OF_GROUP 1u
+#define PLIMSOLL_OF_JOB 2u
 
 /* So many others may be charged for what one account is: those above it. */
 #define PLIMSOLL_ABOVE_MOST 4
@@ -114,7 +116,7 @@ struct plimsoll_mm {
 	volatile __s64 trusted_pages; /* taken for its own */
 	volatile __s64 freed_pages;   /* freed, and not taken off these yet */
 	volatile __u32 claimed;       /* while it is dying: for which account's line it was taken */
-	__u32 pad;
+	volatile __u32 job;           /* that its process is in; 0: none */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -164,7 +166,7 @@ struct plimsoll_account {
 	volatile __u32 near;  /* since when, in 2^20 ns of CLOCK_MONOTONIC; 0: it is far */
 	volatile __u64 above; /* the accounts that are charged besides, PLIMSOLL_ABOVE_BITS each; 0: none */
 
-	volatile __u32 id;         /* whose it is: a user's number, or a group's */
+	volatile __u32 id;         /* whose it is: a user's number, or a group's, or a job's */
 	volatile __u32 of;         /* PLIMSOLL_OF_* */
 	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 	volatile __u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
@@ -201,7 +203,8 @@ struct plimsoll_account {
 		there_pages; /* so much shared memory that was there when the line was drawn raises it as it is charged */
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
 	volatile __u64 drawn_ns; /* when the line was drawn; 0: what was there then has been looked for since */
-	__u64 pad[6];            /* to whole cache lines */
+	volatile __u32 user;     /* whose processes are charged to it: of a group nobody's */
+	__u32 pad[11];           /* to whole cache lines */
 	volatile __u32 walked;   /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -274,6 +277,7 @@ struct plimsoll_counters {
 	volatile __u64 kills;           /* signals that the programs sent, each told of or not */
 	volatile __u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
 	volatile __u64 entries;         /* address spaces that are entered now */
+	volatile __u64 jobs_lost;       /* children of processes in a job that are in none: no memory for it */
 };
 
 /* An executable that is never a victim. device 0 matches any: where stat(2) tells another number than the kernel. */
@@ -318,7 +322,7 @@ struct plimsoll_line_set {
 	__u32 from_default;
 	__u32 account; /* out */
 	__s32 result;
-	__u32 pad;
+	__u32 user; /* as in plimsoll_account */
 };
 
 struct plimsoll_line_clear {

@@ -544,10 +544,16 @@ long fake_loop(__u32 times, long (*callback)(__u32, void *), void *context)
 	return times;
 }
 
-/* Where threads keep counts to themselves (Linux 6.1) only. */
+/* Of a thread's job; and where threads keep counts to themselves (Linux 6.1) what is charged of them. */
 void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, __u64 flags)
 {
-	return ((struct task_place *)task)->cached;
+	__u64 key = (__u64)task;
+
+	if (map != fake_maps[FAKE_JOBS].variable)
+		return ((struct task_place *)task)->cached;
+	if (flags & BPF_LOCAL_STORAGE_GET_F_CREATE && bpf_map_update_elem(map, &key, value, BPF_ANY))
+		return 0;
+	return bpf_map_lookup_elem(map, &key);
 }
 
 /* Whoever frees something is in munmap. */

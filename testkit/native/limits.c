@@ -27,6 +27,12 @@ struct fake_map fake_maps[] = {
 	[FAKE_FAMILIES] = { MAP(families), TYPED(families) },
 	[FAKE_ACCOUNTS] = { MAP(accounts), TYPED(accounts) },
 	[FAKE_ACCOUNT_NUMBERS] = { MAP(account_numbers), TYPED(account_numbers) },
+	/* By the task's address: here that is a hash map as others are. */
+	[FAKE_JOBS] = { .variable = &jobs,
+			.type = BPF_MAP_TYPE_HASH,
+			.entries = FAKE_TASKS,
+			.key_bytes = sizeof(__u64),
+			.value_bytes = sizeof(*jobs.value) },
 	[FAKE_PROTECTED_EXES] = { MAP(protected_exes), TYPED(protected_exes) },
 	[FAKE_PROTECTED_CGROUPS] = { MAP(protected_cgroups), TYPED(protected_cgroups) },
 	[FAKE_BLANK] = { MAP(blank), SIZED(blank) },

@@ -6,10 +6,12 @@ use super::{
         AwaitIncident, AwaitIncidentReply, ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply,
         GetIncident, HistoryCall, HistoryPage, INTERFACE, IncidentReply, Limits, Nothing, ProcessesReply,
         ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
+        StartJobCall, StartJobReply,
     },
 };
 use crate::{accounts::AccountProcesses, protect::ProtectView, status::Status};
 use plimsoll_policy::{
+    account::Account,
     incident::Incident,
     lines::{Cleared, Target},
     units::Pid,
@@ -133,6 +135,11 @@ impl Client {
     /// Removes a line.
     pub fn clear_limit(&mut self, who: Target) -> Result<Cleared, CallError> {
         self.call("ClearLimit", &ClearLimitCall { who }).map(|reply: ClearLimitReply| reply.result)
+    }
+
+    /// Starts a job, with this process in it: it must have one thread.
+    pub fn start_job(&mut self, start: &StartJobCall) -> Result<Account, CallError> {
+        self.call("StartJob", start).map(|reply: StartJobReply| reply.account)
     }
 
     /// What is kept in memory; at most so many files are told.

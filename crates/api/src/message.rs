@@ -102,6 +102,31 @@ pub struct ClearLimitReply {
     pub result: Cleared,
 }
 
+/// Parameters of `StartJob`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartJobCall {
+    /// What its user calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The hard limit; it is counted only where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard: Option<Size>,
+    /// The soft limit; 90 % of the hard one where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<Size>,
+    /// What crossing does; `kill` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+}
+
+/// What `StartJob` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartJobReply {
+    /// The job's.
+    pub account: Account,
+}
+
 /// Parameters of `ShowProtection`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,9 @@
 //! written again nothing of it is lost and nothing is added.
 #![cfg(test)]
 
-use plimsoll_api::message::{ClearLimitReply, HistoryPage, IncidentReply, Limits, ProtectionReply};
+use plimsoll_api::message::{
+    ClearLimitReply, HistoryPage, IncidentReply, Limits, ProtectionReply, StartJobReply,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -27,6 +29,7 @@ fn each_answer_is_as_the_samples_have_it() {
     assert_kept::<ProtectionReply>(json!({"protection": protection}));
     assert_kept::<HistoryPage>(json!({"incidents": [incident], "next_before_id": 17}));
     assert_kept::<IncidentReply>(json!({"incident": incident}));
+    assert_kept::<StartJobReply>(json!({"account": "job:7"}));
     for result in ["removed", "nothing-set", "still-in-config"] {
         assert_kept::<ClearLimitReply>(json!({"result": result}));
     }

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Limit(limit::Arguments),
     /// Keep the files in use in memory when it runs short; show which.
     Protect(protect::Arguments),
-    /// Start a program that is told when no memory is left under its line.
+    /// Start a program with a line of its own for all that it starts.
     Run(run::Arguments),
     /// End processes, and have their memory back at full speed.
     Kill(kill::Arguments),

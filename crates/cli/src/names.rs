@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 /// has it.
 pub(crate) fn resolve(text: &str) -> Result<Who, Failure> {
     let who: Who = text.parse().map_err(Failure::usage)?;
-    who.supported().map_err(Failure::usage)?;
     match who {
         Who::User(name) => resolve_user(&name),
         Who::Members(name) => resolve_group(&name).map(Who::MembersOf),
@@ -87,7 +86,7 @@ impl Names {
     pub(crate) fn of_group(&mut self, target: &Target) -> Option<String> {
         match target {
             Target::Members(gid) | Target::Group(gid) => self.of_gid(*gid),
-            Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
+            Target::User(_) | Target::Job(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         }
     }
 
@@ -104,7 +103,7 @@ impl Names {
 
     /// The account with its name.
     pub(crate) fn fill_in(&mut self, view: &AccountView) -> AccountView {
-        AccountView { name: self.of(&view.account), ..view.clone() }
+        AccountView { name: self.of_view(view), ..view.clone() }
     }
 
     /// The state with the names of accounts and groups.
@@ -115,12 +114,17 @@ impl Names {
         status
     }
 
+    /// The name of an account; a job's is what its user calls it.
+    pub(crate) fn of_view(&mut self, view: &AccountView) -> Option<String> {
+        self.of(&view.account).or_else(|| view.name.clone())
+    }
+
     /// The name of an account; `None` also where it is neither a user's nor a group's.
     pub(crate) fn of(&mut self, account: &Account) -> Option<String> {
         match account {
             Account::User(uid) => self.of_uid(*uid),
             Account::Group(gid) => self.of_gid(*gid),
-            Account::Cgroup(_) | Account::System => None,
+            Account::Job(_) | Account::Cgroup(_) | Account::System => None,
         }
     }
 }

@@ -238,6 +238,7 @@ fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_
     let maps = fixture.maps();
     let line = |uid: u32| LineSet {
         whose: Uid(uid).into(),
+        user: Some(Uid(uid)),
         hard: pages(64 << 10),
         soft: pages(60 << 10),
         signal: 0,

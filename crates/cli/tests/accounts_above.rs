@@ -18,6 +18,7 @@ fn line(whose: Counted, mebibytes: u64, above: u32) -> LineSet {
     let hard = Pages((mebibytes << 20) / exact::page_bytes());
     LineSet {
         whose,
+        user: whose.user(),
         hard,
         soft: Pages(hard.0 / 10 * 9),
         signal: 9,

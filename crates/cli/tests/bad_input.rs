@@ -36,7 +36,7 @@ const NONSENSE: [Refusal<'_>; 25] = [
     (&["limit", "set", "60150", "64M", "--action", "explode"], 2, "explode"),
     (&["limit", "set", "60150"], 2, "HARD"),
     (&["limit", "set", "@nogroup-of-that-name", "1G"], 2, "nogroup-of-that-name"),
-    (&["limit", "set", "job:7", "1G"], 2, "job:7"),
+    (&["limit", "set", "job:x", "1G"], 2, "job:x"),
     (&["limit", "set", "cgroup:/", "1G"], 2, "'system'"),
     (&["limit", "set", "cgroup:/a/../b", "1G"], 2, "'/a/../b'"),
     (&["limit", "set", "cgroup:a", "1G"], 2, "'a'"),

@@ -86,7 +86,7 @@ fn bad_input_ends_with_2_and_an_unknown_user_with_1_daemon_or_not() {
         (&["limit", "set", "root", "12Q"], 2, "12Q"),
         (&["limit", "set", "root", "1G", "--soft", "200%"], 2, "200%"),
         (&["limit", "set", "@nogroup-of-that-name", "1G"], 2, "nogroup-of-that-name"),
-        (&["limit", "set", "job:7", "1G"], 2, "job:7"),
+        (&["limit", "set", "job:x", "1G"], 2, "job:x"),
         (&["limit", "show", "nobody-of-that-name"], 1, "nobody-of-that-name"),
         (&["usage", "@0"], 2, "no user"),
         (&["usage", "nobody-of-that-name"], 1, "nobody-of-that-name"),

@@ -129,6 +129,7 @@ fn three_thousand_users_under_default_have_a_line_each() {
     for uid in 1_000_000..1_003_000 {
         let line = LineSet {
             whose: Uid(uid).into(),
+            user: Some(Uid(uid)),
             hard: Pages(1 << 14),
             soft: Pages(1 << 13),
             signal: 9,

@@ -3,7 +3,7 @@
 
 use crate::{
     api::{
-        control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
+        control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
         peer::Peer,
         plimsoll::not_found,
     },
@@ -11,7 +11,7 @@ use crate::{
     directory::{Directory, Wanted},
     expedite::Expedite,
     facts::meter::Gauge,
-    guard::{Caller, Change, Request},
+    guard::{Caller, Change, OfJobs, Request},
     history::{HistoryError, Query, Reader},
     inspection::Inspection,
     journal::Journal,
@@ -20,7 +20,8 @@ use crate::{
     sampler::SharedRecorder,
     settings,
     settings::Settings,
-    state::StateFile,
+    state::{STATE_MAX_BYTES, StateError, StateFile},
+    undo::BootFile,
     workingset::{SavedTunables as Tunables, WorkingSet},
 };
 use plimsoll_api::{
@@ -31,15 +32,19 @@ use plimsoll_api::{
 use plimsoll_policy::{
     account::Account,
     incident::Incident,
-    lines::{Cleared, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
+    lines::{Cleared, Job, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
     reading::Reading,
     recorder::Outlook,
-    units::{Bytes, Gid, PageSize, Pid, Uid},
+    units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
-use plimsoll_sys::process::ProcRoot;
+use plimsoll_sys::{
+    bpf::ABOVE_MOST,
+    process::{PidFd, ProcRoot},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -50,13 +55,27 @@ use std::{
 /// thread, all tasks walked twice: nobody's business to have done thousands of times a second.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 
+/// The same for jobs: no disk is waited for, and all tasks are walked once for many.
+const JOB_EVERY: Duration = Duration::from_millis(10);
+
 /// The lines and where they are kept. Whoever changes them holds the lock until all of it has happened.
 #[derive(Debug)]
 struct SavedLines {
     book: Arc<LineBook>,
     file: StateFile,
+    job_file: BootFile,
     loader: Loader,
     closed: bool,
+}
+
+impl SavedLines {
+    fn save(&mut self, book: &LineBook, of_jobs: bool) -> Result<(), Refusal> {
+        let saved = match of_jobs {
+            true => self.job_file.write_json(Some(book.jobs())),
+            false => self.file.save(&book.to_stored()),
+        };
+        saved.map_err(|error| Refusal::Internal(error.to_string()))
+    }
 }
 
 /// What was configured, and set at run time, as it was read at the start.
@@ -65,8 +84,16 @@ pub(crate) struct Saved {
     pub(crate) places: Places,
     pub(crate) book: Arc<LineBook>,
     pub(crate) file: StateFile,
+    pub(crate) job_file: BootFile,
     pub(crate) tunables: Tunables,
     pub(crate) directory: Directory,
+}
+
+/// Where jobs are kept, and those that an earlier daemon of this boot left.
+pub(crate) fn job_file(state: &Path) -> (BootFile, Result<Jobs, StateError>) {
+    let file = BootFile::new(state.to_owned(), "jobs.json", STATE_MAX_BYTES);
+    let jobs = file.read_json().map(Option::unwrap_or_default);
+    (file, jobs)
 }
 
 /// What it starts with.
@@ -112,11 +139,11 @@ pub(crate) struct ControlService {
 
 impl ControlService {
     pub(crate) fn new(setup: Setup) -> Self {
-        let Saved { places, book, file, tunables, directory } = setup.saved;
+        let Saved { places, book, file, job_file, tunables, directory } = setup.saved;
         Self {
             caller: setup.caller,
             directory: Mutex::new(directory),
-            kept: Mutex::new(SavedLines { book, file, loader: setup.loader, closed: false }),
+            kept: Mutex::new(SavedLines { book, file, job_file, loader: setup.loader, closed: false }),
             tunables: Mutex::new(tunables),
             working_set: setup.working_set,
             expedite: setup.expedite,
@@ -175,20 +202,89 @@ impl ControlService {
         if !book.is_empty() && !change.is_measured() {
             kept.loader.ensure().map_err(Refusal::Unavailable)?;
         }
-        let saved = |error: crate::state::StateError| Refusal::Internal(error.to_string());
-        kept.file.save(&book.to_stored()).map_err(saved)?;
+        let of_jobs = change.is_of_jobs();
+        kept.save(&book, of_jobs)?;
         let drawn = self.caller.ask(|reply| Request::Lines { book: Arc::clone(&book), change, reply });
         if let Err(refusal) = drawn {
-            kept.file.save(&kept.book.to_stored()).map_err(saved)?;
+            kept.save(&Arc::clone(&kept.book), of_jobs)?;
             return Err(refusal);
         }
         kept.book = book;
         Ok(())
     }
 
+    /// Takes jobs that have ended from the lines.
+    ///
+    /// # Errors
+    /// Any [`Refusal`]; they stay there then.
+    pub(crate) fn end_jobs(&self) -> Result<(), Refusal> {
+        self.end_jobs_in(&mut self.kept(), false)
+    }
+
+    fn end_jobs_in(&self, kept: &mut SavedLines, walk: bool) -> Result<(), Refusal> {
+        if kept.book.jobs().is_empty() {
+            return Ok(());
+        }
+        let ended = self.caller.ask(|reply| Request::Jobs(OfJobs::Ended { walk, reply }))?;
+        self.remove_jobs(kept, &ended)
+    }
+
+    fn remove_jobs(&self, kept: &mut SavedLines, ended: &[JobId]) -> Result<(), Refusal> {
+        let mut book = (*kept.book).clone();
+        for id in ended {
+            book.jobs_mut().remove(*id);
+        }
+        if ended.is_empty() { Ok(()) } else { self.commit(kept, book, Change::JobsEnded) }
+    }
+
+    /// Whether there is room for one more job of this user's, in that one.
+    fn make_room_for_job(
+        &self,
+        kept: &mut SavedLines,
+        user: Uid,
+        outer: Option<JobId>,
+    ) -> Result<(), Refusal> {
+        let accounts = usize::try_from(kept.loader.accounts_max()).unwrap_or(usize::MAX);
+        if !kept.book.jobs().have_room(user, accounts) {
+            self.end_jobs_in(kept, true)?;
+        }
+        if !kept.book.jobs().have_room(user, accounts) {
+            return Err(Refusal::Unavailable(
+                "you run as many jobs as one user may have, or all users do; try again once one has ended"
+                    .to_owned(),
+            ));
+        }
+        if kept.book.above_job(user, outer, self.mem_total, self.page_size) > ABOVE_MOST {
+            let why = match outer {
+                Some(_) => "start it outside of this job",
+                None => "and you are in so many groups with a line",
+            };
+            return Err(Refusal::Unavailable(format!(
+                "a job is charged to {ABOVE_MOST} others at most: your account, those of your groups, and the jobs that it is \
+                 in; {why}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Who asks for a job, held: nobody else gets into it by its number.
+    fn starter(peer: Peer) -> Result<PidFd, Refusal> {
+        let gone =
+            |why: &dyn Display| Refusal::NotFound(format!("who asked for a job cannot be held: {why}"));
+        let pid = peer.pid.ok_or_else(|| gone(&"it is in another pid namespace"))?;
+        let process = PidFd::open(pid).map_err(|error| gone(&error))?;
+        let facts = ProcRoot::open(Path::new("/proc")).and_then(|mut root| root.process(pid));
+        let facts = facts.map_err(|error| gone(&error))?;
+        if process.has_exited().is_ok_and(|exited| !exited) && facts.uid == peer.uid {
+            Ok(process)
+        } else {
+            Err(gone(&"it has exited"))
+        }
+    }
+
     /// Waits for a user's turn to change a line: on the user's own connection, which holds up nobody else. How many can
     /// wait is bounded by the connections that one user may have.
-    fn pace(&self, peer: Peer) {
+    fn pace(&self, peer: Peer, every: Duration) {
         if peer.is_root() {
             return;
         }
@@ -197,13 +293,28 @@ impl ControlService {
             let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
             paces.retain(|_, next| *next > now);
             let turn = paces.get(&peer.owner).copied().unwrap_or(now);
-            paces.insert(peer.owner, turn + CHANGE_EVERY);
+            paces.insert(peer.owner, turn + every);
             turn
         };
         thread::sleep(turn.saturating_duration_since(now));
     }
 
-    fn place(peer: Peer, target: Target) -> Result<Place, Refusal> {
+    /// A job may have ended while its user waited for a turn.
+    fn still_there(book: &LineBook, place: &Place) -> Result<(), Refusal> {
+        match place {
+            Place::Job(id, _) if book.jobs().get(*id).is_none() => {
+                Err(Refusal::NotFound(format!("there is no job {id} any more")))
+            }
+            Place::Job(..) | Place::Own(_) | Place::Administrator(_) => Ok(()),
+        }
+    }
+
+    fn place(&self, peer: Peer, target: Target) -> Result<Place, Refusal> {
+        if let Target::Job(id) = target {
+            let owner = self.kept().book.jobs().get(id).map(|job| job.user);
+            let owner = owner.ok_or_else(|| Refusal::NotFound(format!("there is no job {id}")))?;
+            return Ok(Place::Job(id, owner));
+        }
         let refused = || Refusal::NotPermitted(format!("only root may change the line of {target}"));
         Place::of(peer.uid, target.clone()).ok_or_else(refused)
     }
@@ -230,7 +341,7 @@ impl ControlService {
             }
             view.processes = match &view.account {
                 Account::System => gauge.count_all(),
-                Account::Cgroup(_) | Account::User(_) | Account::Group(_) => {
+                Account::Cgroup(_) | Account::User(_) | Account::Group(_) | Account::Job(_) => {
                     gauge.processes(&view.account).map(|all| all.len())
                 }
             }
@@ -397,20 +508,21 @@ impl Control for ControlService {
         let SetLimit { ref target, line, now } = limit;
         let line: Line = line;
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let place = Self::place(peer, target.clone())?;
-        self.pace(peer);
+        let place = self.place(peer, target.clone())?;
+        self.pace(peer, CHANGE_EVERY);
         if let Some(gid) = target.gid() {
             return self.set_group_line(limit, gid, place);
         }
         self.look_up_if_changed()?;
         let mut kept = self.kept();
+        Self::still_there(&kept.book, &place)?;
         if !kept.book.has_room(&place) {
             return Err(Refusal::Unavailable(match place {
                 Place::Own(_) => format!(
                     "{OWN_LINES_MAX} users have drawn lines of their own, and no more are kept; ask root to draw yours, or to \
                      clear others"
                 ),
-                Place::Administrator(_) => format!(
+                Place::Administrator(_) | Place::Job(..) => format!(
                     "{MEASURED_LINES_MAX} cgroups have lines, and no more are kept; clear one, or draw one for a cgroup above"
                 ),
             }));
@@ -421,16 +533,45 @@ impl Control for ControlService {
     }
 
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
-        let place = Self::place(peer, target)?;
-        self.pace(peer);
+        let place = self.place(peer, target)?;
+        self.pace(peer, CHANGE_EVERY);
         self.look_up_if_changed()?;
         let mut kept = self.kept();
+        Self::still_there(&kept.book, &place)?;
         let mut book = (*kept.book).clone();
         let cleared = book.clear(place.clone());
         if book != *kept.book {
             self.commit(&mut kept, book, Change::One { place, now: false })?;
         }
         Ok(cleared)
+    }
+
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+        let StartJob { name, line } = start;
+        if let Some(line) = &line {
+            validate(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        }
+        let process = Arc::new(Self::starter(peer)?);
+        // Who has no job may have no account, and what they run is to be entered.
+        let has_one = self.kept().book.jobs().has(peer.uid);
+        self.pace(peer, if has_one { JOB_EVERY } else { CHANGE_EVERY });
+        self.look_up_if_changed()?;
+        let mut kept = self.kept();
+        let outer = self
+            .caller
+            .ask(|reply| Request::Jobs(OfJobs::Around { process: Arc::clone(&process), reply }))?;
+        let outer = outer.filter(|id| kept.book.jobs().get(*id).is_some_and(|job| job.user == peer.uid));
+        self.make_room_for_job(&mut kept, peer.uid, outer)?;
+        let mut book = (*kept.book).clone();
+        let job = book.jobs_mut().add(Job { user: peer.uid, outer, name, line });
+        let place = Place::Job(job, peer.uid);
+        self.commit(&mut kept, book, Change::One { place, now: false })?;
+        let entered = self.caller.ask(|reply| Request::Jobs(OfJobs::Enter { process, job, reply }));
+        if let Err(refusal) = entered {
+            self.remove_jobs(&mut kept, &[job])?;
+            return Err(refusal);
+        }
+        Ok(job)
     }
 
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {

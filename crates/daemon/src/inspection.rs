@@ -120,6 +120,7 @@ impl Inspection {
             Account::Group(gid) => {
                 Ok(Members::Shared(charged.remove(&Counted::Group(*gid)).unwrap_or_default()))
             }
+            Account::Job(id) => Ok(Members::Charged(charged.remove(&Counted::Job(*id)).unwrap_or_default())),
             Account::Cgroup(path) => match gauge.processes(account) {
                 Some(listed) => Ok(Members::Listed(listed)),
                 None if matches!(gauge.usage(account), Reading::Absent) => {

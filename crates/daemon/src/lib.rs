@@ -8,6 +8,7 @@ mod compactor;
 pub mod config;
 mod control;
 pub mod directory;
+mod errands;
 mod expedite;
 mod facts;
 mod foreign_kills;

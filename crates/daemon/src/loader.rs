@@ -99,6 +99,11 @@ impl Loader {
         }
     }
 
+    /// How many accounts there can be.
+    pub(crate) const fn accounts_max(&self) -> u32 {
+        self.job.accounts_max
+    }
+
     fn members(&self) -> Members {
         if self.job.rss { Members::Rss } else { Members::Anon }
     }

@@ -6,13 +6,13 @@ use crate::{
     control,
     control::{ControlService, Saved},
     directory::Wanted,
-    expedite,
+    errands, expedite,
     expedite::{Expedite, Others},
     facts::{meter::InForceFile, names::NameReader},
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, LastDefence, LastDefenceSetup,
-        Ledger, Originals, PendingKills, Reload, Setup, Shield, Systemd, Workers, WorkersSetup, mailbox,
+        Ledger, Originals, PendingKills, Setup, Shield, Systemd, Workers, WorkersSetup, mailbox,
         undo_leftovers,
     },
     history::{Caps, Hearer, History, Inheritance, Outcome as LaterFacts, PinnedNotes, Writer},
@@ -23,7 +23,7 @@ use crate::{
     loader,
     loader::Loader,
     metrics,
-    offload::{Haste, Lane, Offload},
+    offload::{Lane, Offload},
     options::DaemonOptions,
     pressure_socket, privileges, reaped,
     sampler::{Sampler, SharedRecorder},
@@ -45,15 +45,15 @@ use plimsoll_policy::{
     incident::{Incident, Outcome},
     last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
-    units::{Bytes, Nanos, Uid},
+    units::{Bytes, Uid},
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
     bpf::{BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
-        OomScore, ProcRoot, clock_monotonic_ns, inherited_descriptors, lock_memory, mem_total, page_size,
-        raise_open_files, set_oom_score_adj_self, tick_ns, try_mount_bpffs,
+        OomScore, ProcRoot, inherited_descriptors, lock_memory, mem_total, page_size, raise_open_files,
+        set_oom_score_adj_self, tick_ns, try_mount_bpffs,
     },
 };
 use std::{
@@ -208,6 +208,8 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
     let mut book = LineBook::new(config.limits.uids);
     book.replace_config(config.limits.uids, settings.lines.clone());
     let forged = book.load_stored(stored);
+    let (job_file, jobs) = control::job_file(&options.state);
+    let unread_jobs = jobs.map(|jobs| *book.jobs_mut() = jobs).err();
     // As far as they are known without waiting; the name services are asked once guarding has begun.
     book.replace_members(directory.recall(&Wanted { gids: book.gids(), ..Wanted::default() }).members);
     let pins = Pins::new(&options.pin);
@@ -235,6 +237,9 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
             forged.len()
         ));
     }
+    if let Some(error) = unread_jobs {
+        notices.say(format_args!("the jobs of an earlier daemon are jobs no more: {error}"));
+    }
     for note in
         forgotten.iter().chain(&known.notes).chain(&settings.left_out).chain(&not_kept).chain(&unknown)
     {
@@ -253,7 +258,7 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
         }
     };
     Ok(Inputs {
-        saved: Saved { places, book: Arc::new(book), file, tunables, directory },
+        saved: Saved { places, book: Arc::new(book), file, job_file, tunables, directory },
         config,
         settings,
         pins,
@@ -364,7 +369,6 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
     let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
     let to_foreign = foreign_kills.link();
-    let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
     let eligibility =
         Eligibility { shield: Arc::new(Shield::new(&config)), rules: Arc::new(guards.rules), originals };
     let context = Context {
@@ -389,8 +393,9 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         mem_total,
         mailbox,
         signals,
-        reload: Reload(Box::new(reloader(&links, Arc::clone(&control), inputs.supervisor))),
-        sampler,
+        reload: errands::reload(&offload, &journal, Arc::clone(&control), inputs.supervisor),
+        end_jobs: errands::end_jobs(&offload, &journal, Arc::clone(&control)),
+        sampler: Sampler::new(&offload, book, proc()?, history.writer.clone()),
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
@@ -724,23 +729,6 @@ impl Hearer for Completer {
         if let Some(tally) = &self.tally {
             tally.outcome(later);
         }
-    }
-}
-
-/// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.
-fn reloader(links: &Links, control: Arc<ControlService>, supervisor: Supervisor) -> impl Fn() + Send + use<> {
-    let journal = links.journal.clone();
-    let reload = links.offload.lane(Haste::Ordinary, 1, move |()| {
-        supervisor.reloading(Nanos(clock_monotonic_ns()));
-        let said = control
-            .reload()
-            .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
-        supervisor.reloaded(&said);
-        journal.line(said);
-    });
-    move || {
-        // As good as taken where one waits already.
-        let _was_taken = reload.hand(());
     }
 }
 

@@ -202,7 +202,7 @@ fn lines(
                 Target::User(uid) => format!("[limits.users] has two lines for uid {uid}: keep one"),
                 Target::Members(gid) => format!("[limits.groups] has two lines for gid {gid}: keep one"),
                 Target::Group(gid) => format!("[limits.budgets] has two lines for gid {gid}: keep one"),
-                Target::Default | Target::Cgroup(_) | Target::System => {
+                Target::Default | Target::Job(_) | Target::Cgroup(_) | Target::System => {
                     format!("the configuration has two lines for {target}: keep one")
                 }
             });

@@ -2,7 +2,7 @@
 
 use crate::{
     human,
-    units::{Gid, Uid},
+    units::{Gid, JobId, Uid},
     victim::Signal,
 };
 use alloc::{
@@ -15,13 +15,15 @@ use serde::{Deserialize, Serialize};
 /// The longest cgroup path accepted, in bytes: Linux's `PATH_MAX` with the final zero.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// An account. Jobs get their own variant as their guard comes.
+/// An account.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// All processes of one user, by real uid.
     User(Uid),
     /// All processes of all members of one group.
     Group(Gid),
+    /// All processes of one job, but those that became another user's.
+    Job(JobId),
     /// All that is charged to one cgroup and to those below it.
     Cgroup(CgroupPath),
     /// All programs of the machine.
@@ -34,7 +36,7 @@ impl Account {
     pub const fn user(&self) -> Option<Uid> {
         match self {
             Self::User(uid) => Some(*uid),
-            Self::Group(_) | Self::Cgroup(_) | Self::System => None,
+            Self::Group(_) | Self::Job(_) | Self::Cgroup(_) | Self::System => None,
         }
     }
 
@@ -44,6 +46,7 @@ impl Account {
         match self {
             Self::User(uid) => Some(Counted::User(*uid)),
             Self::Group(gid) => Some(Counted::Group(*gid)),
+            Self::Job(id) => Some(Counted::Job(*id)),
             Self::Cgroup(_) | Self::System => None,
         }
     }
@@ -60,6 +63,7 @@ impl From<Counted> for Account {
         match whose {
             Counted::User(uid) => Self::User(uid),
             Counted::Group(gid) => Self::Group(gid),
+            Counted::Job(id) => Self::Job(id),
         }
     }
 }
@@ -67,10 +71,12 @@ impl From<Counted> for Account {
 /// Whose an account is that the programs count, event by event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counted {
-    /// What a user's processes have is charged to it.
+    /// What a user's processes have is charged to it, in a job or not.
     User(Uid),
     /// What its members' accounts are charged is charged to it as well.
     Group(Gid),
+    /// What the processes in it have is charged to it, and to its user's account as well.
+    Job(JobId),
 }
 
 impl Counted {
@@ -79,7 +85,7 @@ impl Counted {
     pub const fn user(self) -> Option<Uid> {
         match self {
             Self::User(uid) => Some(uid),
-            Self::Group(_) => None,
+            Self::Group(_) | Self::Job(_) => None,
         }
     }
 }
@@ -87,6 +93,12 @@ impl Counted {
 impl From<Gid> for Counted {
     fn from(gid: Gid) -> Self {
         Self::Group(gid)
+    }
+}
+
+impl From<JobId> for Counted {
+    fn from(id: JobId) -> Self {
+        Self::Job(id)
     }
 }
 
@@ -108,6 +120,7 @@ impl fmt::Display for Account {
         match self {
             Self::User(uid) => write!(f, "user:{uid}"),
             Self::Group(gid) => write!(f, "group:{gid}"),
+            Self::Job(id) => write!(f, "job:{id}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
             Self::System => f.write_str("system"),
         }
@@ -185,8 +198,9 @@ impl FromStr for Account {
         }
         let user = || text.strip_prefix("user:")?.parse().ok().map(|uid| Self::User(Uid(uid)));
         let group = || text.strip_prefix("group:")?.parse().ok().map(|gid| Self::Group(Gid(gid)));
+        let job = || text.strip_prefix("job:")?.parse().ok().map(|id| Self::Job(JobId(id)));
         let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
-        user().or_else(group).or_else(cgroup).ok_or_else(|| UnknownAccount(text.to_string()))
+        user().or_else(group).or_else(job).or_else(cgroup).ok_or_else(|| UnknownAccount(text.to_string()))
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::{
     account::{Account, Action, CgroupPath, Source},
     size::Size,
-    units::{Bytes, Gid, PageSize, Pages, Uid},
+    units::{Bytes, Gid, JobId, PageSize, Pages, Uid},
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -113,7 +113,8 @@ fn bounded(limit: &'static str, size: Size, mem_total: Bytes) -> Result<Bytes, L
     Ok(bytes)
 }
 
-/// What a line is drawn for. Its text is `user:1000`, `@50`, `group:50`, `default`, `cgroup:/machine.slice` or `system`.
+/// What a line is drawn for. Its text is `user:1000`, `@50`, `group:50`, `default`, `job:7`,
+/// `cgroup:/machine.slice` or `system`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// Every user of the range without a line of their own and without one of a group.
@@ -124,6 +125,8 @@ pub enum Target {
     Group(Gid),
     /// One user.
     User(Uid),
+    /// One job.
+    Job(JobId),
     /// One cgroup, with those below it.
     Cgroup(CgroupPath),
     /// The machine.
@@ -137,7 +140,7 @@ impl Target {
         match self {
             Self::Cgroup(path) => Some(Account::Cgroup(path.clone())),
             Self::System => Some(Account::System),
-            Self::User(_) | Self::Members(_) | Self::Group(_) | Self::Default => None,
+            Self::User(_) | Self::Members(_) | Self::Group(_) | Self::Job(_) | Self::Default => None,
         }
     }
 
@@ -146,7 +149,7 @@ impl Target {
     pub const fn gid(&self) -> Option<Gid> {
         match self {
             Self::Members(gid) | Self::Group(gid) => Some(*gid),
-            Self::User(_) | Self::Default | Self::Cgroup(_) | Self::System => None,
+            Self::User(_) | Self::Job(_) | Self::Default | Self::Cgroup(_) | Self::System => None,
         }
     }
 }
@@ -158,6 +161,7 @@ impl fmt::Display for Target {
             Self::Members(gid) => write!(f, "@{gid}"),
             Self::Group(gid) => write!(f, "group:{gid}"),
             Self::User(uid) => write!(f, "user:{uid}"),
+            Self::Job(id) => write!(f, "job:{id}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
             Self::System => f.write_str("system"),
         }
@@ -167,7 +171,8 @@ impl fmt::Display for Target {
 /// A text that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'cgroup:' and a path",
+    "'{}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'job:' and a number, 'cgroup:' \
+     and a path",
     crate::human::escaped(.0)
 )]
 pub struct UnknownTarget(pub String);
@@ -185,8 +190,9 @@ impl FromStr for Target {
         let user = text.strip_prefix("user:").and_then(number).map(|uid| Self::User(Uid(uid)));
         let members = text.strip_prefix('@').and_then(number).map(|gid| Self::Members(Gid(gid)));
         let group = text.strip_prefix("group:").and_then(number).map(|gid| Self::Group(Gid(gid)));
+        let job = text.strip_prefix("job:").and_then(number).map(|id| Self::Job(JobId(id)));
         let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
-        user.or(members).or(group).or_else(cgroup).ok_or_else(|| UnknownTarget(text.to_string()))
+        user.or(members).or(group).or(job).or_else(cgroup).ok_or_else(|| UnknownTarget(text.to_string()))
     }
 }
 
@@ -199,14 +205,17 @@ pub enum Place {
     Administrator(Target),
     /// A user's own.
     Own(Uid),
+    /// With a job of this user's, for as long as it is there.
+    Job(JobId, Uid),
 }
 
 impl Place {
     /// Where a line set by `peer` for `target` goes; `None` where that peer has no place for it
-    /// ([`crate::permission::may`] refuses the same).
+    /// ([`crate::permission::may`] refuses the same). That of a job is kept with the job.
     #[must_use]
     pub fn of(peer: Uid, target: Target) -> Option<Self> {
         match target {
+            Target::Job(_) => None,
             _ if peer == Uid::ROOT => Some(Self::Administrator(target)),
             Target::User(uid) if uid == peer => Some(Self::Own(uid)),
             Target::User(_)
@@ -223,7 +232,7 @@ impl Place {
     pub const fn set_by(&self) -> Uid {
         match self {
             Self::Administrator(_) => Uid::ROOT,
-            Self::Own(uid) => *uid,
+            Self::Own(uid) | Self::Job(_, uid) => *uid,
         }
     }
 
@@ -233,6 +242,7 @@ impl Place {
         match self {
             Self::Administrator(target) => target.clone(),
             Self::Own(uid) => Target::User(*uid),
+            Self::Job(id, _) => Target::Job(*id),
         }
     }
 }
@@ -304,6 +314,12 @@ pub struct Resolved {
 pub const NO_LINE: Pages = Pages(1 << 46);
 
 impl Resolved {
+    /// For whoever is counted and has no line.
+    fn none(source: Source) -> Self {
+        let set_as = Place::Administrator(Target::Default);
+        Self { hard: NO_LINE, soft: NO_LINE, action: Action::Notify, source, set_as }
+    }
+
     /// Whether there is no line: the user is counted for the lines of groups, and has none.
     #[must_use]
     pub fn is_none(&self) -> bool {
@@ -312,8 +328,10 @@ impl Resolved {
 }
 
 mod book;
+mod jobs;
 mod members;
 pub use book::{Cleared, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX};
+pub use jobs::{JOB_NAME_MAX, JOBS_MAX, Job, Jobs};
 pub use members::{Answer, Members, Membership, renewed};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
     human,
     incident::{Incident, Victim},
     lines::{Line, LineBook, Target},
-    units::{Bytes, Gid, PageSize, Uid},
+    units::{Bytes, Gid, JobId, PageSize, Uid},
 };
 
 /// What a peer asks for.
@@ -64,6 +64,9 @@ pub enum Refused {
     /// The line of a group that the peer is not in, as far as is known.
     #[error("you are not known to be in the group {0}; only its members and root may read its line")]
     NotYourGroup(Gid),
+    /// Another user's job, or none that there is.
+    #[error("there is no job {0} of yours; 'plimsoll limit show' lists those there are")]
+    NotYourJob(JobId),
     /// Nothing that a line of one's own could be below.
     #[error(
         "no line is drawn for you that yours could be lower than; ask root for one ('plimsoll limit set {0} SIZE', \
@@ -138,7 +141,16 @@ pub fn may(
         Request::ReadAccount(Account::User(uid)) => own(peer, &Target::User(*uid)),
         Request::ReadAccount(Account::Group(gid)) if book.is_member(peer, *gid) => Ok(()),
         Request::ReadAccount(Account::Group(gid)) => Err(Refused::NotYourGroup(*gid)),
+        Request::ReadAccount(Account::Job(id)) if is_owner(book, *id, peer) => Ok(()),
+        Request::ReadAccount(Account::Job(id)) => Err(Refused::NotYourJob(*id)),
         Request::ReadAccount(Account::Cgroup(path)) => own(peer, &Target::Cgroup(path.clone())),
+        Request::ClearLine { target: Target::Job(id) } | Request::SetLine { target: Target::Job(id), .. } => {
+            if is_owner(book, *id, peer) {
+                Ok(())
+            } else {
+                Err(Refused::NotYourJob(*id))
+            }
+        }
         Request::ClearLine { target } => own(peer, target),
         Request::SetLine { target, line, now: _ } => {
             own(peer, target)?;
@@ -182,6 +194,7 @@ fn own(peer: Uid, target: &Target) -> Result<(), Refused> {
         Target::User(uid) if *uid == peer => Ok(()),
         Target::User(_) => Err(Refused::NotYourAccount { target: target.clone() }),
         Target::Members(_) | Target::Group(_) => Err(Refused::GroupLine),
+        Target::Job(id) => Err(Refused::NotYourJob(*id)),
         Target::Default => Err(Refused::DefaultLine),
         Target::Cgroup(_) | Target::System => Err(Refused::Measured(target.clone())),
     }
@@ -193,12 +206,17 @@ pub fn visible(account: &Account, peer: Uid, book: &LineBook) -> bool {
     peer == Uid::ROOT || is_theirs(Some(account), peer, book)
 }
 
+fn is_owner(book: &LineBook, id: JobId, peer: Uid) -> bool {
+    book.jobs().get(id).is_some_and(|job| job.user == peer)
+}
+
 /// What concerns the machine is everybody's to read, and what concerns a group its members'.
 fn is_theirs(account: Option<&Account>, peer: Uid, book: &LineBook) -> bool {
     match account {
         None | Some(Account::System) => true,
         Some(Account::User(uid)) => *uid == peer,
         Some(Account::Group(gid)) => book.is_member(peer, *gid),
+        Some(Account::Job(id)) => is_owner(book, *id, peer),
         Some(Account::Cgroup(_)) => false,
     }
 }
@@ -221,7 +239,7 @@ pub fn redact(incident: &Incident, peer: Uid, book: &LineBook) -> Option<Inciden
     if peer == Uid::ROOT {
         return Some(incident.clone());
     }
-    let own = incident.account.as_ref().is_some_and(|account| is_theirs(Some(account), peer, book));
+    let own = incident.account.is_some() && concerns(incident, peer, book);
     let mut shown = incident.clone();
     // systemd-oomd names the cgroup that it took and no process: whose slice that was, reads which.
     if let Some(origin) = shown.origin.as_mut().filter(|_| !own) {
@@ -239,8 +257,19 @@ pub fn redact(incident: &Incident, peer: Uid, book: &LineBook) -> Option<Inciden
 #[must_use]
 pub fn may_see(incident: &Incident, peer: Uid, book: &LineBook) -> bool {
     peer == Uid::ROOT
-        || is_theirs(incident.account.as_ref(), peer, book)
+        || concerns(incident, peer, book)
         || incident.victims.iter().any(|victim| victim.uid == peer)
+}
+
+/// Whether an incident is of an account that is theirs. A job's number is another job's after a reboot, and nobody's once it
+/// has ended: whose it was is who ran in it.
+fn concerns(incident: &Incident, peer: Uid, book: &LineBook) -> bool {
+    match &incident.account {
+        Some(Account::Job(_)) => {
+            incident.victims.iter().chain(&incident.peers).any(|process| process.uid == peer)
+        }
+        account => is_theirs(account.as_ref(), peer, book),
+    }
 }
 
 fn conceal(process: &mut Victim, peer: Uid) {

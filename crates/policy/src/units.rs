@@ -31,6 +31,7 @@ impl Uid {
 }
 
 unit!(/** A group number in the initial user namespace (the kernel's `kgid`). */ Gid, u32);
+unit!(/** A job's number; none is given twice. 0 is no job's. */ JobId, u32);
 
 macro_rules! measure {
     ($($name:ident)*) => {$(

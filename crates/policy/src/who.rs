@@ -6,7 +6,7 @@
 use crate::{
     account::{CgroupPath, CgroupPathError},
     human,
-    units::{Gid, Uid},
+    units::{Gid, JobId, Uid},
 };
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
@@ -32,7 +32,7 @@ pub enum Who {
     /// All members of a group together, by its number.
     Gid(Gid),
     /// A job started by `plimsoll run`.
-    Job(String),
+    Job(JobId),
     /// A cgroup by path.
     Cgroup(CgroupPath),
     /// All programs of the machine.
@@ -43,7 +43,9 @@ pub enum Who {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WhoError {
     /// Nothing was given.
-    #[error("nobody named; give a user name, a uid, @group, group:NAME, cgroup:PATH, 'default' or 'system'")]
+    #[error(
+        "nobody named; give a user name, a uid, @group, group:NAME, job:ID, cgroup:PATH, 'default' or 'system'"
+    )]
     Empty,
     /// A number that is no uid: it does not fit 32 bits, or is 4294967295, which the kernel uses for 'none'.
     #[error("uid '{}' is out of range; uids go from 0 to 4294967294", human::escaped(.0))]
@@ -57,35 +59,6 @@ pub enum WhoError {
     /// Not a name that an account could have.
     #[error("'{}' is no user name, uid, @group, group:NAME, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
     Malformed(String),
-}
-
-/// A WHO that parses and is not served yet.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is not available in this version; give a user name, a uid, @group, group:NAME, cgroup:PATH, 'default' or 'system'", human::escaped(.who))]
-pub struct Unsupported {
-    /// The WHO, as [`Who`] displays it.
-    pub who: String,
-}
-
-impl Who {
-    /// Whether this version can draw a line for it.
-    ///
-    /// # Errors
-    /// [`Unsupported`] for jobs.
-    pub fn supported(&self) -> Result<(), Unsupported> {
-        match self {
-            Self::User(_)
-            | Self::Uid(_)
-            | Self::Members(_)
-            | Self::MembersOf(_)
-            | Self::Group(_)
-            | Self::Gid(_)
-            | Self::Default
-            | Self::Cgroup(_)
-            | Self::System => Ok(()),
-            Self::Job(_) => Err(Unsupported { who: self.to_string() }),
-        }
-    }
 }
 
 impl FromStr for Who {
@@ -117,7 +90,7 @@ impl FromStr for Who {
             }
             is_name(rest).then(|| Self::Group(rest.to_string()))
         } else if let Some(rest) = text.strip_prefix("job:") {
-            is_name(rest).then(|| Self::Job(rest.to_string()))
+            number(rest).filter(|_| is_number(rest)).map(|number| Self::Job(JobId(number)))
         } else if let Some(rest) = text.strip_prefix("cgroup:") {
             return Ok(Self::Cgroup(rest.parse()?));
         } else {

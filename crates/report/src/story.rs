@@ -211,6 +211,8 @@ fn whose(account: &Account, name: Option<&str>) -> String {
         (Account::User(uid), None) => format!("User {uid}"),
         (Account::Group(gid), Some(name)) => format!("Group {} (gid {gid})", escaped(name)),
         (Account::Group(gid), None) => format!("Group {gid}"),
+        (Account::Job(id), Some(name)) => format!("Job {} (job {id})", escaped(name)),
+        (Account::Job(id), None) => format!("Job {id}"),
         (Account::Cgroup(path), _) => format!("Cgroup {}", escaped(path.as_str())),
         (Account::System, _) => String::from("The machine"),
     }

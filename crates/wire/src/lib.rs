@@ -14,7 +14,7 @@ pub mod workingset;
 
 use plimsoll_policy::{
     account::Counted,
-    units::{Gid, Pages, Uid},
+    units::{Gid, JobId, Pages, Uid},
 };
 use thiserror::Error;
 
@@ -53,6 +53,7 @@ pub const fn counted(of: u32, id: u32) -> Option<Counted> {
     match of {
         abi::PLIMSOLL_OF_USER => Some(Counted::User(Uid(id))),
         abi::PLIMSOLL_OF_GROUP => Some(Counted::Group(Gid(id))),
+        abi::PLIMSOLL_OF_JOB => Some(Counted::Job(JobId(id))),
         _ => None,
     }
 }

@@ -44,12 +44,12 @@ enum Command {
 }
 
 /// What a line can do here.
-const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
+pub(crate) const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
 
 #[derive(Debug, Args)]
 struct SetArguments {
     /// A user name, a uid, @GROUP for each of its members, group:NAME for all of them together, 'default' for every user
-    /// from UID_MIN to UID_MAX without a line, cgroup:PATH, or 'system' for all programs together.
+    /// from UID_MIN to UID_MAX without a line, job:ID, cgroup:PATH, or 'system' for all programs together.
     who: String,
     /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
     hard: String,
@@ -69,7 +69,8 @@ struct SetArguments {
 
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// A user name, a uid, @GROUP, group:NAME, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
+    /// A user name, a uid, @GROUP, group:NAME, job:ID, 'default', cgroup:PATH, or 'system'; all that you may see when left
+    /// out.
     who: Option<String>,
     /// Also list what each process holds.
     #[arg(long)]
@@ -81,7 +82,7 @@ struct ShowArguments {
 
 #[derive(Debug, Args)]
 struct ClearArguments {
-    /// A user name, a uid, @GROUP, group:NAME, 'default', cgroup:PATH, or 'system'.
+    /// A user name, a uid, @GROUP, group:NAME, job:ID, 'default', cgroup:PATH, or 'system'.
     who: String,
     /// Print JSON.
     #[arg(long)]
@@ -103,11 +104,12 @@ fn target(who: &str) -> Result<Target, Failure> {
         Who::Uid(uid) => Ok(Target::User(uid)),
         Who::MembersOf(gid) => Ok(Target::Members(gid)),
         Who::Gid(gid) => Ok(Target::Group(gid)),
+        Who::Job(id) => Ok(Target::Job(id)),
         Who::Default => Ok(Target::Default),
         Who::Cgroup(path) => Ok(Target::Cgroup(path)),
         Who::System => Ok(Target::System),
-        // Names are resolved and jobs refused by then.
-        other @ (Who::User(_) | Who::Members(_) | Who::Group(_) | Who::Job(_)) => {
+        // Names are resolved by then.
+        other @ (Who::User(_) | Who::Members(_) | Who::Group(_)) => {
             Err(Failure::usage(format_args!("'{other}' is not available in this version")))
         }
     }
@@ -123,7 +125,7 @@ fn request(set: &SetArguments) -> Result<SetLimitCall, Failure> {
 
 /// A percentage of the hard limit, or a size. The daemon knows percentages of RAM only, so the share is taken here: of
 /// bytes in bytes, of a share of RAM in hundredths of a percent, both rounded down.
-fn soft_size(text: &str, hard: Size) -> Result<Size, Failure> {
+pub(crate) fn soft_size(text: &str, hard: Size) -> Result<Size, Failure> {
     let share = match text.parse() {
         Ok(Size::OfRam(share)) => share,
         Ok(soft @ Size::Bytes(_)) => return Ok(soft),

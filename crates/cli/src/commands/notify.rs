@@ -151,8 +151,9 @@ impl Notifier {
         self.warned.retain(|_, at| now.saturating_duration_since(*at) < WARNED_APART);
         let (uid, target) = match (&near.account, self.own) {
             (Account::User(uid), own) if own.is_none_or(|own| own == *uid) => (*uid, Target::User(*uid)),
-            // Who is in a group is told of it by their own.
+            // Who is in a group, or has a job, is told of it by their own.
             (Account::Group(gid), Some(own)) => (own, Target::Group(*gid)),
+            (Account::Job(id), Some(own)) => (own, Target::Job(*id)),
             _ => return Ok(()),
         };
         if self.warned.contains_key(&near.account) || self.warned.len() >= WARNED_MAX {

@@ -1,12 +1,15 @@
-//! `plimsoll run`: starts a program whose memory is granted or refused, though it was not written for libtmalloc.
+//! `plimsoll run`: starts a program as a job, with a line of its own for all that it starts; or with its memory granted or
+//! refused, though it was not written for libtmalloc.
 //!
 //! The program takes this process's place: its exit status, signals and terminal are its own.
 
 mod program;
 
+use super::limit::{AVAILABLE, soft_size};
 use crate::exit::{Ending, Exit, Failure};
-use clap::Args;
-use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME};
+use clap::{Args, builder::PossibleValuesParser};
+use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME, client::Client, message::StartJobCall};
+use plimsoll_policy::{account::Action, size::Size};
 use rustix::net::{SocketAddrUnix, SocketFlags, SocketType};
 use std::{
     env,
@@ -32,9 +35,22 @@ const WITHOUT_DAEMON: &str = "TMALLOC_WITHOUT_DAEMON";
                         126 it cannot be executed, 127 it was not found."
 )]
 pub(crate) struct Arguments {
-    /// Give CMD its memory by libtmalloc: at your line it is told that there is none (malloc is NULL, mmap ENOMEM), and is
-    /// not killed for asking.
-    #[arg(long, required = true)]
+    /// Draw a line for CMD and all that it starts, together: 512M, 1.5G, 25% (of RAM), or bytes. Without it they are counted
+    /// only. Your own line holds for them as well.
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<String>,
+    /// Where notice is given: a size, or a percentage of SIZE [default: 90%].
+    #[arg(long, value_name = "SIZE|PCT", requires = "limit")]
+    soft: Option<String>,
+    /// What crossing that line does [default: kill].
+    #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
+    action: Option<String>,
+    /// What the job is called in lists.
+    #[arg(long)]
+    name: Option<String>,
+    /// Give CMD its memory by libtmalloc: at your line, or that of SIZE, it is told that there is none (malloc is NULL, mmap
+    /// ENOMEM), and is not killed for asking. Without a limit and a name it is no job.
+    #[arg(long)]
     tmalloc: bool,
     /// The library that is preloaded; else the one that is installed with plimsoll.
     #[arg(long, env = "PLIMSOLL_TMALLOC_PRELOAD", value_name = "FILE", hide = true)]
@@ -47,13 +63,48 @@ pub(crate) struct Arguments {
 /// Comes back only where it could not be started.
 pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     let Some((name, rest)) = arguments.command.split_first() else {
-        return Err(not_started("no program is named: plimsoll run --tmalloc -- CMD"));
+        return Err(not_started("no program is named: plimsoll run --limit 2G -- CMD"));
     };
     let found = program::find(name).ok_or_else(|| Failure::Told {
         exit: Exit::NoSuchProgram,
         message: format!("'{}' is not found; is it installed, and in PATH?", name.display()),
     })?;
     program::check(&found).map_err(|why| not_started(format_args!("'{}' {why}", found.display())))?;
+    let mut command = Command::new(name);
+    command.args(rest);
+    if arguments.tmalloc {
+        give_memory(&mut command, arguments, socket)?;
+    }
+    if !arguments.tmalloc || arguments.limit.is_some() || arguments.name.is_some() {
+        start_job(arguments, socket)?;
+    }
+    let error = command.exec();
+    Err(Failure::Told {
+        exit: if error.kind() == io::ErrorKind::NotFound { Exit::NoSuchProgram } else { Exit::NotExecutable },
+        message: format!("'{}' cannot be executed: {error}", found.display()),
+    })
+}
+
+/// Puts this process into a job, with what is run in its place.
+fn start_job(arguments: &Arguments, socket: &Path) -> Result<(), Failure> {
+    let start = wanted_job(arguments).map_err(|failure| match failure {
+        Failure::Told { message, .. } => not_started(message),
+        Failure::ReaderGone => failure,
+    })?;
+    let started = Client::connect(socket).and_then(|mut daemon| daemon.start_job(&start));
+    started.map(drop).map_err(not_started)
+}
+
+fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {
+    let Arguments { limit, soft, action, name, .. } = arguments;
+    let hard: Option<Size> = limit.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let soft = hard.zip(soft.as_deref()).map(|(hard, soft)| soft_size(soft, hard)).transpose()?;
+    let action: Option<Action> = action.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    Ok(StartJobCall { name: name.clone(), hard, soft, action })
+}
+
+/// Has what is run ask for its memory.
+fn give_memory(command: &mut Command, arguments: &Arguments, socket: &Path) -> Result<(), Failure> {
     let library = preload(arguments.library.as_deref()).map_err(not_started)?;
     // The program may change its folder.
     let socket = tmalloc_socket(socket);
@@ -64,15 +115,12 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
                 "no daemon grants memory at '{}' ({error}); start it with 'systemctl start plimsoll', or set \
                  {WITHOUT_DAEMON}=pass to run '{}' without",
                 socket.display(),
-                name.display()
+                command.get_program().display()
             ))
         })?;
     }
-    let error = Command::new(name).args(rest).env(PRELOAD, library).env(SOCKET, socket).exec();
-    Err(Failure::Told {
-        exit: if error.kind() == io::ErrorKind::NotFound { Exit::NoSuchProgram } else { Exit::NotExecutable },
-        message: format!("'{}' cannot be executed: {error}", found.display()),
-    })
+    command.env(PRELOAD, library).env(SOCKET, socket);
+    Ok(())
 }
 
 fn not_started(message: impl ToString) -> Failure {

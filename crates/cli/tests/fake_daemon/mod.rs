@@ -7,15 +7,15 @@ use plimsoll_api::{
     status::Status,
 };
 use plimsoll_daemon::api::{
-    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
     peer::Peer,
     plimsoll::not_found,
 };
 use plimsoll_policy::{
     account::{Account, Source},
     incident::{Incident, Victim},
-    lines::{Cleared, LineBook, Place, Target, UidRange, validate},
-    units::{Bytes, PageSize, Pid, Uid},
+    lines::{Cleared, Job, LineBook, Place, Target, UidRange, validate},
+    units::{Bytes, JobId, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
 use serde_json::json;
@@ -140,6 +140,11 @@ impl Control for FakeDaemon {
             return Err(Refusal::NotPermitted("nobody may".to_owned()));
         }
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line };
+        Ok(self.book.lock().unwrap().jobs_mut().add(job))
     }
 
     fn protection(&self, _peer: Peer) -> Result<ProtectView, Refusal> {

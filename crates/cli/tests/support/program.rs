@@ -197,13 +197,25 @@ impl Fixture {
         Program::of(self.as_user(user, PYTHON).args(["-c", &format!("{PRELUDE}{script}")]))
     }
 
-    /// Runs `plimsoll` as a user, to its end: status, standard output, standard error.
-    pub fn run_as(&self, user: u32, arguments: &[&str]) -> (i32, String, String) {
+    /// `plimsoll` as a user runs it.
+    pub fn plimsoll_as(&self, user: u32) -> Command {
         let plimsoll = self.path("plimsoll");
         if !plimsoll.exists() {
             fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
         }
-        let mut command = self.as_user(user, &plimsoll);
+        self.as_user(user, plimsoll)
+    }
+
+    /// A Python script as [`Fixture::python`] runs it, in a job; `options` as `plimsoll run` takes them.
+    pub fn job(&self, user: u32, options: &[&str], script: &str) -> Program {
+        let mut command = self.plimsoll_as(user);
+        command.arg("run").args(options).args(["--", PYTHON, "-c", &format!("{PRELUDE}{script}")]);
+        Program::of(command)
+    }
+
+    /// Runs `plimsoll` as a user, to its end: status, standard output, standard error.
+    pub fn run_as(&self, user: u32, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = self.plimsoll_as(user);
         let output = command.args(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))

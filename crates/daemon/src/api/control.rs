@@ -11,7 +11,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
-    units::{Bytes, Gid, PageSize, Pid, Uid},
+    units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
 use std::{sync::Arc, time::Duration};
@@ -56,6 +56,15 @@ pub struct SetLimit {
     pub line: Line,
     /// Enforce it at once, even below present usage.
     pub now: bool,
+}
+
+/// A job to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartJob {
+    /// What its user calls it.
+    pub name: Option<String>,
+    /// Its line; `None`: it is counted only.
+    pub line: Option<Line>,
 }
 
 /// Which processes.
@@ -136,6 +145,13 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Any [`Refusal`].
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal>;
+
+    /// Starts a job, with the peer's process in it. All of it has happened, or nothing has.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] for what [`plimsoll_policy::lines::validate`] refuses, [`Refusal::NotFound`] where the process is
+    /// gone; any other [`Refusal`].
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal>;
 
     /// What is kept in memory, with everything in it.
     ///

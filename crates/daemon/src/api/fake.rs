@@ -1,7 +1,7 @@
 //! A daemon without a machine, for the tests of the API: lines in a book, incidents in a list, calls written down.
 
 use super::{
-    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
     peer::Peer,
     plimsoll::not_found,
 };
@@ -17,9 +17,9 @@ use plimsoll_api::{
 use plimsoll_policy::{
     account::{Account, Action, Source},
     incident::{Course, Guard, Incident, MachineSample, Outcome, Trigger, UsageSample, Victim},
-    lines::{Cleared, Line, LineBook, Members, Membership, Place, Target, UidRange, validate},
+    lines::{Cleared, Job, Line, LineBook, Members, Membership, Place, Target, UidRange, validate},
     size::Size,
-    units::{Bytes, Gid, PageSize, Pid, Uid},
+    units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
     workingset::{FileId, Tier, TunableChange, floor},
 };
 use std::{
@@ -271,6 +271,12 @@ impl Control for Fake {
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.note(&format!("clear_limit {target}"), peer);
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+        self.note(&format!("start_job {:?}", start.name), peer);
+        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line };
+        Ok(self.book.lock().unwrap().jobs_mut().add(job))
     }
 
     fn expedite(&self, peer: Peer, pid: Pid, _start_ns: u64) -> Result<bool, Refusal> {

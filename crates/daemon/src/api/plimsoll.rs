@@ -3,7 +3,8 @@
 
 use super::{
     control::{
-        Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, default_view, group_view,
+        Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob, default_view,
+        group_view,
     },
     peer::Peer,
 };
@@ -11,12 +12,12 @@ use plimsoll_api::accounts::{DefaultView, GroupView, UNCOVERED_MAX, UserView};
 use plimsoll_api::message::{
     AwaitIncident, AwaitIncidentReply, ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply,
     GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply,
-    SetLimitCall, SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
+    SetLimitCall, SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection, StartJobCall, StartJobReply,
 };
 use plimsoll_policy::{
     account::{Account, Action},
     incident::Incident,
-    lines::{Line, Target},
+    lines::{JOB_NAME_MAX, Line, Target},
     permission::{self, Request},
     units::{Pid, Uid},
 };
@@ -70,6 +71,7 @@ impl Plimsoll<'_> {
             "ShowProcesses" => to_value(&self.show_processes(read(parameters)?)?)?,
             "SetLimit" => to_value(&self.set_limit(read(parameters)?)?)?,
             "ClearLimit" => to_value(&self.clear_limit(&read(parameters)?)?)?,
+            "StartJob" => to_value(&self.start_job(read(parameters)?)?)?,
             "ShowProtection" => to_value(&self.show_protection(read(parameters)?)?)?,
             "SetProtection" => to_value(&self.set_protection(&read(parameters)?)?)?,
             "Expedite" => to_value(&self.expedite(read(parameters)?)?)?,
@@ -104,6 +106,7 @@ impl Plimsoll<'_> {
         let only = match &call.who {
             Some(Target::User(uid)) => Some(Account::User(*uid)),
             Some(Target::Group(gid)) => Some(Account::Group(*gid)),
+            Some(Target::Job(id)) => Some(Account::Job(*id)),
             Some(target) => target.measured(),
             None => None,
         };
@@ -190,6 +193,28 @@ impl Plimsoll<'_> {
         self.permit(&Request::ClearLine { target: call.who.clone() })?;
         let result = self.control.clear_limit(self.peer, call.who.clone())?;
         Ok(ClearLimitReply { result })
+    }
+
+    /// Anybody may start one: it only ever tightens what holds for them.
+    fn start_job(&self, call: StartJobCall) -> Result<StartJobReply, Refusal> {
+        let StartJobCall { name, hard, soft, action } = call;
+        permission::may_draw(self.peer.uid, self.peer.owner).map_err(not_permitted)?;
+        if hard.is_none() && (soft.is_some() || action.is_some()) {
+            return Err(Refusal::Invalid(
+                "a job without a hard limit has neither a soft one nor an action".to_owned(),
+            ));
+        }
+        if let Some(name) = &name {
+            let is_shown = |name: &str| !name.is_empty() && !name.chars().any(char::is_control);
+            if !is_shown(name) || name.len() > JOB_NAME_MAX {
+                return Err(Refusal::Invalid(format!(
+                    "a job's name has 1 to {JOB_NAME_MAX} bytes and no control characters"
+                )));
+            }
+        }
+        let line = hard.map(|hard| Line { hard, soft, action: action.unwrap_or(Action::Kill) });
+        let job = self.control.start_job(self.peer, StartJob { name, line })?;
+        Ok(StartJobReply { account: Account::Job(job) })
     }
 
     fn show_protection(&self, call: ShowProtection) -> Result<ProtectionReply, Refusal> {

@@ -1,7 +1,7 @@
 //! The API with no daemon behind it: what comes in is taken apart as ever, and every call is refused. For fuzzers.
 
 use super::{
-    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
     dialogue,
     peer::Peer,
 };
@@ -14,7 +14,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Target},
-    units::{Pid, Uid},
+    units::{JobId, Pid, Uid},
     workingset::TunableChange,
 };
 use std::time::Duration;
@@ -52,6 +52,10 @@ impl Control for Unattended {
     }
 
     fn clear_limit(&self, _: Peer, _: Target) -> Result<Cleared, Refusal> {
+        refuse()
+    }
+
+    fn start_job(&self, _: Peer, _: StartJob) -> Result<JobId, Refusal> {
         refuse()
     }
 

@@ -137,7 +137,7 @@ impl Gauge {
     /// What programs hold there.
     pub(crate) fn usage(&mut self, account: &Account) -> Reading<Programs> {
         match account {
-            Account::User(_) | Account::Group(_) => Reading::Absent,
+            Account::User(_) | Account::Group(_) | Account::Job(_) => Reading::Absent,
             Account::Cgroup(path) => match self.of_cgroup(path, MemoryCgroup::programs) {
                 Ok(usage) => Reading::Known(usage),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
@@ -164,7 +164,7 @@ impl Gauge {
     /// Who is in it and below it; `None` where that cannot be told, and of the machine.
     pub(crate) fn processes(&mut self, account: &Account) -> Option<BTreeSet<Pid>> {
         match account {
-            Account::User(_) | Account::Group(_) | Account::System => None,
+            Account::User(_) | Account::Group(_) | Account::Job(_) | Account::System => None,
             Account::Cgroup(path) => match self.of_cgroup(path, |cgroup, _| cgroup.processes()) {
                 Ok(listed) => Some(listed),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,

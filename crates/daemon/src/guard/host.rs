@@ -16,7 +16,7 @@ use plimsoll_policy::{
     reading::Reading,
     reap::Rates,
     selection::Standing,
-    units::{Gid, Nanos, Pages, Pid},
+    units::{Gid, JobId, Nanos, Pages, Pid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
@@ -35,7 +35,7 @@ use plimsoll_wire::{abi, record::Record, task::TaskFacts, text::Meminfo};
 use std::{
     io,
     num::NonZero,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     thread::available_parallelism,
     time::Duration,
 };
@@ -354,6 +354,14 @@ impl Programs for Limits {
 
     fn sweep(&self) -> Result<u32, BpfError> {
         Self::sweep(self)
+    }
+
+    fn job_of(&self, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
+        Self::job_of(self, process)
+    }
+
+    fn enter_job(&self, process: BorrowedFd<'_>, job: JobId) -> Result<(), BpfError> {
+        Self::enter_job(self, process, job)
     }
 
     fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError> {

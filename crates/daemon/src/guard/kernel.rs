@@ -9,7 +9,7 @@ use plimsoll_policy::{
     frag::compaction::ORDERS,
     reading::Reading,
     reap::Rates,
-    units::{Gid, Nanos, Pages, Pid},
+    units::{Gid, JobId, Nanos, Pages, Pid},
     victim::Signal,
 };
 use plimsoll_sys::{
@@ -21,7 +21,7 @@ use plimsoll_sys::{
     process::{Process, ProcessError, ScanCounts},
 };
 use plimsoll_wire::{abi, record::Record, text::Meminfo};
-use std::{fmt::Debug, io};
+use std::{fmt::Debug, io, os::fd::BorrowedFd};
 
 /// Processes, and the way to the limits programs.
 pub(crate) trait Kernel: Population {
@@ -125,6 +125,8 @@ pub(crate) trait Programs: Debug {
     fn address_spaces(&mut self, visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError>;
     fn walk(&mut self, holding: impl FnMut(Holder)) -> Result<u32, BpfError>;
     fn sweep(&self) -> Result<u32, BpfError>;
+    fn job_of(&self, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError>;
+    fn enter_job(&self, process: BorrowedFd<'_>, job: JobId) -> Result<(), BpfError>;
     fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError>;
     fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError>;
     fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError>;

@@ -6,6 +6,8 @@ mod copies;
 mod early;
 mod folds;
 mod groups;
+mod job_lines;
+mod jobs;
 mod judging;
 mod kills;
 mod lines;
@@ -172,6 +174,7 @@ impl<K: Kernel> Attached<K> {
     fn find_near(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
         self.correct_groups(&accounts, context)?;
+        self.look_at_jobs(&accounts, context)?;
         let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
         let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
         let over: BTreeSet<Counted> = past.map(|one| one.whose).collect();

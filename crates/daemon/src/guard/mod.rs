@@ -28,7 +28,7 @@ pub(crate) use last_defence::{
     ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,
 };
 use limits::undrawn::Undrawn;
-pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
+pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, OfJobs, Ranked, Request, mailbox};
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
 pub(crate) use workers::{Workers, WorkersSetup};
 
@@ -89,8 +89,10 @@ pub(crate) struct Setup<K: Kernel = Host> {
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
     pub(crate) signals: SignalFd,
-    /// Called on SIGHUP, must not wait.
-    pub(crate) reload: Reload,
+    /// On SIGHUP.
+    pub(crate) reload: Errand,
+    /// Where jobs have ended.
+    pub(crate) end_jobs: Errand,
     pub(crate) sampler: Sampler,
 }
 
@@ -114,7 +116,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     signals: SignalFd,
     /// See [`Shield::watch`].
     upgrades: Option<OwnedFd>,
-    reload: Reload,
+    reload: Errand,
+    end_jobs: Errand,
     sampler: Sampler,
     /// Loaded, and not in use yet.
     selector: Option<Box<Selector>>,
@@ -124,12 +127,12 @@ pub(crate) struct Guard<K: Kernel = Host> {
     keep: bool,
 }
 
-/// What is done on SIGHUP.
-pub(crate) struct Reload(pub(crate) Box<dyn Fn() + Send>);
+/// What another thread is to do; it must not wait.
+pub(crate) struct Errand(pub(crate) Box<dyn Fn() + Send>);
 
-impl std::fmt::Debug for Reload {
+impl std::fmt::Debug for Errand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Reload").finish_non_exhaustive()
+        f.debug_tuple("Errand").finish_non_exhaustive()
     }
 }
 
@@ -225,6 +228,7 @@ impl<K: Kernel> Guard<K> {
             mailbox,
             signals,
             reload,
+            end_jobs,
             sampler,
         } = setup;
         Self {
@@ -243,6 +247,7 @@ impl<K: Kernel> Guard<K> {
             mailbox,
             signals,
             reload,
+            end_jobs,
             sampler,
             selector: None,
             wake_ups: 0,
@@ -338,6 +343,7 @@ impl<K: Kernel> Guard<K> {
         {
             self.context.notices.once("limits", &error);
         }
+        self.have_jobs_ended();
         let told = self.context.kernel.told_to_look();
         if let Some(machine) = &mut self.machine {
             machine.tend(told.machine, &mut self.context);
@@ -440,6 +446,7 @@ impl<K: Kernel> Guard<K> {
                 self.configure(configured);
                 reply.send(Ok(()));
             }
+            Request::Jobs(asked) => self.answer_of_jobs(asked),
             Request::Judged(answer) => {
                 if let Some(renewed) = &answer.renewed {
                     self.context.eligibility.shield = Arc::clone(renewed);

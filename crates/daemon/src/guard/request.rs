@@ -17,10 +17,13 @@ use plimsoll_policy::{
     lines::{LineBook, Place},
     machine::MachineConfig,
     preference::Rules,
-    units::{Bytes, Nanos, Pages, Pid, Uid},
+    units::{Bytes, JobId, Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
-use plimsoll_sys::bpf::{Looks, Selector};
+use plimsoll_sys::{
+    bpf::{Looks, Selector},
+    process::PidFd,
+};
 use std::{
     collections::BTreeSet,
     io,
@@ -84,11 +87,18 @@ impl std::fmt::Debug for Ranked {
 pub(crate) enum Change {
     /// One, which tells whose doing it is; `now`: enforce it at once.
     One { place: Place, now: bool },
+    /// Jobs have ended.
+    JobsEnded,
     /// Any of them: start, reload.
     All,
 }
 
 impl Change {
+    /// Whether it is of jobs, which are not kept with the lines.
+    pub(crate) fn is_of_jobs(&self) -> bool {
+        matches!(self, Self::One { place: Place::Job(..), .. } | Self::JobsEnded)
+    }
+
     /// Whether it is of a line that needs no programs.
     pub(crate) fn is_measured(&self) -> bool {
         matches!(self, Self::One { place, .. } if place.target().measured().is_some())
@@ -124,11 +134,24 @@ pub(crate) struct Configured {
     pub(crate) fragmentation: bool,
 }
 
+/// What is asked of jobs.
+#[derive(Debug)]
+pub(crate) enum OfJobs {
+    /// The one that a process is in, as far as it is one there is.
+    Around { process: Arc<PidFd>, reply: Reply<Result<Option<JobId>, Refusal>> },
+    /// This process is in one from here on.
+    Enter { process: Arc<PidFd>, job: JobId, reply: Reply<Result<(), Refusal>> },
+    /// Those that nobody runs in any more.
+    Ended { walk: bool, reply: Reply<Result<Vec<JobId>, Refusal>> },
+}
+
 /// A request.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// These are the lines now. The programs are loaded already where there are any.
     Lines { book: Arc<LineBook>, change: Change, reply: Reply<Result<(), Refusal>> },
+    /// Of jobs.
+    Jobs(OfJobs),
     /// The configuration changed.
     Configure { configured: Configured, reply: Reply<Result<(), Refusal>> },
     /// What cgroups with a line hold, and the machine.

@@ -48,7 +48,7 @@ impl<K: TheKernel> Guard<K> {
     ) -> Result<Vec<AccountView>, Refusal> {
         let facts = match only {
             Some(Account::Cgroup(_) | Account::System) => Vec::new(),
-            Some(Account::User(_) | Account::Group(_)) | None => {
+            Some(Account::User(_) | Account::Group(_) | Account::Job(_)) | None => {
                 self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?
             }
         };
@@ -79,6 +79,7 @@ impl<K: TheKernel> Guard<K> {
         let line = match facts.whose {
             Counted::User(uid) => self.book.resolve(uid, self.mem_total, page_size),
             Counted::Group(gid) => self.book.resolve_target(&Target::Group(gid), self.mem_total, page_size),
+            Counted::Job(id) => self.book.resolve_target(&Target::Job(id), self.mem_total, page_size),
         }?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         let shared = self.walked_shared();
@@ -86,12 +87,12 @@ impl<K: TheKernel> Guard<K> {
         let is_partly = |shared: &Shared| users.iter().any(|uid| shared.partly.contains(uid));
         let is_partly = shared.is_some_and(is_partly);
         // What other members have is not a member's to read.
-        let is_shown = |uid: &Uid| facts.whose.user().is_some() || asker == Uid::ROOT || *uid == asker;
+        let is_shown = |uid: &Uid| facts.user.is_some() || asker == Uid::ROOT || *uid == asker;
         let owners: Vec<Uid> = users.iter().copied().filter(is_shown).collect();
         let limit = |pages| (!line.is_none()).then(|| bytes(pages));
         Some(AccountView {
             account: facts.whose.into(),
-            name: None,
+            name: self.job_name(facts.whose),
             usage_bytes: bytes(facts.usage.saturating_add(facts.lasting)),
             reserved_bytes: bytes(facts.reserved),
             shared_bytes: shared.map(|_| bytes(facts.shared.saturating_add(facts.lasting))),
@@ -123,10 +124,18 @@ impl<K: TheKernel> Guard<K> {
         self.attached.as_ref().map_or_else(Vec::new, |attached| attached.groups.users_of(whose))
     }
 
+    /// What its user calls a job; other names are for the client to look up.
+    fn job_name(&self, whose: Counted) -> Option<String> {
+        match whose {
+            Counted::Job(id) => self.book.jobs().get(id)?.name.clone(),
+            Counted::User(_) | Counted::Group(_) => None,
+        }
+    }
+
     /// Why members of a group may be missing, or still be charged to it.
     fn doubt_of(&self, whose: Counted) -> Option<String> {
         match whose {
-            Counted::User(_) => None,
+            Counted::User(_) | Counted::Job(_) => None,
             Counted::Group(gid) => {
                 Some(format!("of its members: {}", self.book.membership(gid)?.doubt.as_ref()?))
             }

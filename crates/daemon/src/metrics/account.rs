@@ -21,6 +21,8 @@ pub(super) enum Of {
     User(Uid),
     /// All members' of one group.
     Group(Gid),
+    /// All jobs': they come and go.
+    Jobs,
     /// A systemd unit's.
     Unit(String),
     /// All programs'.
@@ -34,6 +36,7 @@ impl Of {
         match account {
             Account::User(uid) => Self::User(*uid),
             Account::Group(gid) => Self::Group(*gid),
+            Account::Job(_) => Self::Jobs,
             Account::Cgroup(path) => {
                 unit(path.as_str()).map_or(Self::Other, |unit| Self::Unit(unit.to_owned()))
             }
@@ -51,6 +54,7 @@ impl Of {
         let (kind, name) = match self {
             Self::User(uid) => ("user", Some(("user", names.of_user(*uid)))),
             Self::Group(gid) => ("group", Some(("group", names.of_group(*gid)))),
+            Self::Jobs => ("jobs", None),
             Self::Unit(unit) => ("unit", Some(("unit", unit.clone()))),
             Self::System => ("system", None),
             Self::Other => ("other", None),

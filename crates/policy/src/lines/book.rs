@@ -1,7 +1,7 @@
 //! All lines together, and the rule of which one counts.
 
 use super::{
-    Action, BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, Line, LineError, Members, Membership, NO_LINE,
+    BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, JobId, Jobs, Line, LineError, Members, Membership,
     PageSize, Pages, Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
 };
 use alloc::sync::Arc;
@@ -24,6 +24,7 @@ pub struct LineBook {
     own: BTreeMap<Uid, Line>,
     /// Shared: a book is copied for each change, and groups can be large.
     members: Arc<Members>,
+    jobs: Arc<Jobs>,
 }
 
 /// What became of a line that was to be removed.
@@ -62,6 +63,17 @@ impl LineBook {
         self.members = Arc::new(members);
     }
 
+    /// The jobs there are.
+    #[must_use]
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// To add jobs, and to take them away.
+    pub fn jobs_mut(&mut self) -> &mut Jobs {
+        Arc::make_mut(&mut self.jobs)
+    }
+
     /// Who is in a group, where it was ever looked for.
     #[must_use]
     pub fn membership(&self, gid: Gid) -> Option<&Membership> {
@@ -80,6 +92,7 @@ impl LineBook {
         match place {
             Place::Administrator(target) => self.state.insert(target, line),
             Place::Own(uid) => self.own.insert(uid, line),
+            Place::Job(id, _) => self.jobs_mut().get_mut(id).and_then(|job| job.line.replace(line)),
         }
     }
 
@@ -88,6 +101,11 @@ impl LineBook {
     pub fn clear(&mut self, place: Place) -> Cleared {
         let (removed, target) = match place {
             Place::Own(uid) => return Self::cleared(self.own.remove(&uid).is_some()),
+            Place::Job(id, _) => {
+                return Self::cleared(
+                    self.jobs_mut().get_mut(id).is_some_and(|job| job.line.take().is_some()),
+                );
+            }
             Place::Administrator(target) => {
                 let own = matches!(&target, Target::User(uid) if self.own.remove(uid).is_some());
                 (self.state.remove(&target).is_some() || own, target)
@@ -106,6 +124,7 @@ impl LineBook {
         match place {
             Place::Administrator(target) => self.state.get(target),
             Place::Own(uid) => self.own.get(uid),
+            Place::Job(id, _) => self.jobs.get(*id)?.line.as_ref(),
         }
     }
 
@@ -124,7 +143,7 @@ impl LineBook {
                 let measured = self.measured();
                 measured.contains(target) || measured.len() < MEASURED_LINES_MAX
             }
-            Place::Administrator(_) => true,
+            Place::Administrator(_) | Place::Job(..) => true,
             Place::Own(uid) => self.own.contains_key(uid) || self.own.len() < OWN_LINES_MAX,
         }
     }
@@ -134,9 +153,12 @@ impl LineBook {
     pub fn numbered_uids(&self) -> BTreeSet<Uid> {
         let users = self.targets().filter_map(|target| match target {
             Target::User(uid) => Some(*uid),
-            Target::Members(_) | Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => {
-                None
-            }
+            Target::Members(_)
+            | Target::Group(_)
+            | Target::Job(_)
+            | Target::Default
+            | Target::Cgroup(_)
+            | Target::System => None,
         });
         users.collect()
     }
@@ -175,6 +197,15 @@ impl LineBook {
         groups
     }
 
+    /// How many accounts a job of this user's is charged to besides its own, where it is started in that one: the user's, those
+    /// of the user's groups, and the jobs'.
+    #[must_use]
+    pub fn above_job(&self, user: Uid, outer: Option<JobId>, mem_total: Bytes, page_size: PageSize) -> usize {
+        let groups = self.groups_of_members(mem_total, page_size).get(&user).map_or(0, Vec::len);
+        let jobs = outer.map_or(0, |outer| self.jobs.around(outer).len().saturating_add(1));
+        groups.saturating_add(jobs).saturating_add(1)
+    }
+
     /// The cgroups that have a line, and the machine where it has one.
     #[must_use]
     pub fn measured(&self) -> BTreeSet<Target> {
@@ -193,16 +224,19 @@ impl LineBook {
         self.config.keys().chain(self.state.keys())
     }
 
-    /// No line is in force for anybody: nothing has to be attached. Those of cgroups and of the machine need no programs.
+    /// No line is in force for anybody, and there is no job: nothing has to be attached. Lines of cgroups and of the machine
+    /// need no programs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.targets().all(|target| target.measured().is_some())
+        self.jobs.is_empty() && self.targets().all(|target| target.measured().is_some())
     }
 
     /// The line in force for a user; `None` where there is none. A user's own counts under an administrator's only.
     #[must_use]
     pub fn resolve(&self, uid: Uid, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
-        let theirs = self.resolve_administrators(uid, mem_total, page_size)?;
+        let Some(theirs) = self.resolve_administrators(uid, mem_total, page_size) else {
+            return self.resolve_with_jobs(uid);
+        };
         let own = self
             .own
             .get(&uid)
@@ -232,7 +266,7 @@ impl LineBook {
         let counted = || {
             let drawn =
                 groups().filter_map(|gid| resolve(Target::Group(gid))).min_by_key(|line| line.hard)?;
-            Some(Resolved { hard: NO_LINE, soft: NO_LINE, action: Action::Notify, ..drawn })
+            Some(Resolved { set_as: drawn.set_as, ..Resolved::none(drawn.source) })
         };
         resolve(Target::User(uid)).or_else(of_groups).or_else(default).or_else(counted)
     }
@@ -246,8 +280,27 @@ impl LineBook {
     /// The administrator's line of one target, whoever it applies to.
     #[must_use]
     pub fn resolve_target(&self, target: &Target, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        if let Target::Job(id) = target {
+            return self.resolve_job(*id, mem_total, page_size);
+        }
         let (line, source) = self.administrators(target)?;
         resolve_line(line, (source, Place::Administrator(target.clone())), mem_total, page_size)
+    }
+
+    /// Who has jobs is counted, whoever draws a line for them or not.
+    fn resolve_with_jobs(&self, uid: Uid) -> Option<Resolved> {
+        let (id, _) = self.jobs.iter().find(|(_, job)| job.user == uid)?;
+        Some(Resolved { set_as: Place::Job(id, uid), ..Resolved::none(Source::State) })
+    }
+
+    /// The line of a job, or none in force: it is counted in any case.
+    fn resolve_job(&self, id: JobId, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        let job = self.jobs.get(id)?;
+        let place = Place::Job(id, job.user);
+        let drawn = job.line.as_ref();
+        let drawn =
+            drawn.and_then(|line| resolve_line(line, (Source::State, place.clone()), mem_total, page_size));
+        Some(drawn.unwrap_or_else(|| Resolved { set_as: place, ..Resolved::none(Source::State) }))
     }
 
     /// Lines of the state folder that this machine would refuse today, because its RAM changed or the file was edited.

@@ -349,7 +349,8 @@ fn a_target_reads_back_from_its_text_and_nothing_else_does() {
         assert_eq!(
             error.to_string(),
             std::format!(
-                "'{bad}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'cgroup:' and a path"
+                "'{bad}' is none of 'default', 'system', 'user:' and a uid, '@' or 'group:' and a gid, 'job:' and a number, \
+                 'cgroup:' and a path"
             )
         );
     }

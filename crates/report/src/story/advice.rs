@@ -113,6 +113,7 @@ fn higher(incident: &Incident, reader: Reader) -> String {
         (Some(Account::Group(gid)), Reader::Administrator) => {
             format!("give the group a higher line: plimsoll limit set group:{gid} SIZE.")
         }
+        (Some(Account::Job(_)), _) => String::from("start it with a higher line: plimsoll run --limit SIZE."),
         (Some(account @ (Account::Cgroup(_) | Account::System)), Reader::Administrator) => {
             format!("draw a higher line: plimsoll limit set {} SIZE.", quoted(&account.to_string()))
         }

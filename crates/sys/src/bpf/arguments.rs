@@ -1,5 +1,6 @@
 //! What is told to the limits programs, and what they answer.
 
+use super::facts::ABOVE_MOST;
 use plimsoll_policy::{
     account::Counted,
     lines::SERVICES,
@@ -26,6 +27,8 @@ pub enum Enforce {
 pub struct LineSet {
     /// Whose.
     pub whose: Counted,
+    /// Whose processes are charged to it; `None`: nobody runs as a group.
+    pub user: Option<Uid>,
     /// The hard limit.
     pub hard: Pages,
     /// The soft limit.
@@ -37,7 +40,7 @@ pub struct LineSet {
     /// It comes from the default line.
     pub from_default: bool,
     /// The numbers of the accounts that are charged besides ([`super::AccountFacts::index`]); 0 is none.
-    pub above: [u32; abi::PLIMSOLL_ABOVE_MOST as usize],
+    pub above: [u32; ABOVE_MOST],
 }
 
 // The programs leave out whom policy leaves out.

@@ -12,6 +12,9 @@ use zerocopy::FromBytes as _;
 /// With so many copies that are nowhere to be charged a survey is asked for.
 pub const STRAYS_MOST: Pages = Pages(abi::PLIMSOLL_STRAYS_MOST as u64);
 
+/// The accounts that one may be below.
+pub const ABOVE_MOST: usize = abi::PLIMSOLL_ABOVE_MOST as usize;
+
 /// An account as the programs keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountFacts {
@@ -19,8 +22,10 @@ pub struct AccountFacts {
     pub index: u32,
     /// Whose.
     pub whose: Counted,
+    /// Whose processes are charged to it; `None`: nobody runs as a group.
+    pub user: Option<Uid>,
     /// The numbers of the accounts that are charged besides; 0 is none.
-    pub above: [u32; abi::PLIMSOLL_ABOVE_MOST as usize],
+    pub above: [u32; ABOVE_MOST],
     /// What those above count as well.
     pub counts: Counts,
     /// Charged now.
@@ -181,6 +186,7 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Opti
     Some(AccountFacts {
         index,
         whose: counted(account.of, account.id)?,
+        user: Some(Uid(account.user)).filter(|user| user.0 != abi::PLIMSOLL_NO_UID),
         above: core::array::from_fn(place),
         counts: Counts {
             usage: account.usage_pages,
@@ -219,6 +225,7 @@ pub(super) const fn kind_and_id(whose: Counted) -> (u32, u32) {
     match whose {
         Counted::User(uid) => (abi::PLIMSOLL_OF_USER, uid.0),
         Counted::Group(gid) => (abi::PLIMSOLL_OF_GROUP, gid.0),
+        Counted::Job(id) => (abi::PLIMSOLL_OF_JOB, id.0),
     }
 }
 

@@ -19,12 +19,12 @@ use super::{
 use crate::process;
 use plimsoll_policy::{
     account::Counted,
-    units::{Gid, Nanos, Pages, Pid, Uid},
+    units::{Gid, JobId, Nanos, Pages, Pid, Uid},
 };
 use plimsoll_wire::{abi, pages};
 use std::{
     io::{self, Read as _},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
     time::Duration,
 };
 use zerocopy::FromBytes as _;
@@ -46,6 +46,7 @@ pub struct Limits<S: Site = Pins> {
     meta: Meta,
     accounts: S::Map,
     account_numbers: S::Map,
+    jobs: S::Map,
     mms: S::Map,
     families: S::Map,
     protected_cgroups: S::Map,
@@ -192,6 +193,7 @@ impl<S: Site> Limits<S> {
             copies: None,
             accounts,
             account_numbers: map("account_numbers")?,
+            jobs: map("jobs")?,
             protected_cgroups: map("protected_cgroups")?,
             mms,
             families: map("families")?,
@@ -244,6 +246,7 @@ impl<S: Site> Limits<S> {
                 Enforce::Within => abi::PLIMSOLL_LINE_WITHIN,
             },
             from_default: u32::from(line.from_default),
+            user: line.user.map_or(abi::PLIMSOLL_NO_UID, |user| user.0),
             above: line
                 .above
                 .iter()
@@ -622,6 +625,25 @@ impl<S: Site> Limits<S> {
         let mut counters = abi::plimsoll_counters::default();
         self.read_counters.run(&mut counters)?;
         Ok(counters)
+    }
+
+    /// Has a process in a job from here on, by its pidfd: what it forks is in it as well, and what it has by its next exec. It
+    /// must have one thread.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when it has ended, or there is no memory.
+    pub fn enter_job(&self, process: BorrowedFd<'_>, job: JobId) -> Result<(), BpfError> {
+        self.jobs.write(&process.as_raw_fd().to_ne_bytes(), &job.0.to_ne_bytes())
+    }
+
+    /// The job that a process is in, by its pidfd.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when it has ended.
+    pub fn job_of(&self, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
+        let mut job = [0; 4];
+        let is_there = self.jobs.read(&process.as_raw_fd().to_ne_bytes(), &mut job)?;
+        Ok(is_there.then(|| JobId(u32::from_ne_bytes(job))))
     }
 
     /// So many of the programs' actions whose records were lost ([`abi::plimsoll_counters::actions_dropped`]) were told of.

@@ -36,7 +36,7 @@ pub use arguments::{
 };
 pub use error::BpfError;
 pub use events::Events;
-pub use facts::{AccountFacts, AddressSpace, Counts, STRAYS_MOST};
+pub use facts::{ABOVE_MOST, AccountFacts, AddressSpace, Counts, STRAYS_MOST};
 pub use frag::{Asked, Recorder, Recording, Totals};
 pub use grants::{Grants, OverLine, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};

@@ -91,7 +91,7 @@ fn other_lengths_and_kinds_are_refused() {
         Err(RecordError::Field { what: WHAT, field: "kind" })
     );
     assert_eq!(
-        decode(&bytes_of(abi::plimsoll_record { of: 2, ..acted() })),
+        decode(&bytes_of(abi::plimsoll_record { of: 3, ..acted() })),
         Err(RecordError::Field { what: WHAT, field: "of" })
     );
 }

@@ -119,6 +119,7 @@ pub(crate) fn provenance(view: &AccountView, names: &mut Names) -> String {
             format!("{kept}, {}", group(target, names))
         }
         (Some(Target::Default), _) => format!("{kept}, default"),
+        (Some(Target::Job(_)), _) => "the job".to_owned(),
         (Some(Target::User(_)), Some(Uid(1..))) => format!("{kept}, by the user"),
         (Some(Target::User(_) | Target::Cgroup(_) | Target::System) | None, _) => kept.to_owned(),
     }
@@ -144,7 +145,7 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
         &["USAGE", "SOFT", "HARD", "IN FORCE", "PROCESSES"],
     );
     for view in &limits.accounts {
-        let name = names.of(&view.account).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
+        let name = names.of_view(view).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
         table.row([
             human::escaped(&view.account.to_string()),
             name,

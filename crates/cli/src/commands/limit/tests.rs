@@ -125,7 +125,7 @@ fn bad_input_is_bad_usage_in_one_line_and_an_unknown_user_a_failure() {
         (soft("99999999999999999999999999999999999999999%"), Exit::Usage, "above the hard limit 1G"),
         (set("@nogroup-of-that-name", "1G"), Exit::Usage, "nogroup-of-that-name"),
         (set("@4294967295", "1G"), Exit::Usage, "gid '4294967295'"),
-        (set("job:7", "1G"), Exit::Usage, "job:7"),
+        (set("job:x", "1G"), Exit::Usage, "job:x"),
         (set("4294967295", "1G"), Exit::Usage, "4294967295"),
         (set("nobody-of-that-name", "1G"), Exit::Failed, "nobody-of-that-name"),
     ] {

@@ -89,6 +89,7 @@ impl Notice {
         let size = |size| bytes(Bytes(size));
         let (who, which) = match near.account {
             Account::Group(_) => ("The programs of your group", "The largest of yours"),
+            Account::Job(_) => ("The programs of your job", "The largest"),
             Account::User(_) | Account::Cgroup(_) | Account::System => ("Your programs", "The largest"),
         };
         let mut text = vec![format!("{who} use {} of {}.", size(near.usage_bytes), size(near.hard_bytes))];

@@ -165,6 +165,8 @@ fn facts(incident: &Incident, name: Option<&str>) -> Html {
         (Some(Account::User(uid)), None) => format!("user {uid}"),
         (Some(Account::Group(gid)), Some(name)) => format!("group {name} (gid {gid})"),
         (Some(Account::Group(gid)), None) => format!("group {gid}"),
+        (Some(Account::Job(id)), Some(name)) => format!("job {name} (job {id})"),
+        (Some(Account::Job(id)), None) => format!("job {id}"),
     };
     let over = incident.hard_bytes.map(|_| size(incident.overshoot_bytes));
     let (killed_by, whose_line, of_user) = match killer(incident) {

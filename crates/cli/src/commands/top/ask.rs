@@ -143,6 +143,7 @@ fn target(account: &Account) -> Target {
     match account {
         Account::User(uid) => Target::User(*uid),
         Account::Group(gid) => Target::Group(*gid),
+        Account::Job(id) => Target::Job(*id),
         Account::Cgroup(path) => Target::Cgroup(path.clone()),
         Account::System => Target::System,
     }

@@ -1,7 +1,13 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
 use super::{
-    coarse::Coarse, early::Early, groups::Groups, shared::Shared, surveys::Surveys, weights::Weights,
+    coarse::Coarse,
+    early::Early,
+    groups::Groups,
+    jobs::{JOBS_EVERY, Jobs},
+    shared::Shared,
+    surveys::Surveys,
+    weights::Weights,
 };
 use crate::guard::{
     context::Context,
@@ -103,6 +109,7 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) holders: Vec<Holder>,
     /// Groups with a line for all their members together.
     pub(crate) groups: Groups,
+    pub(super) jobs: Jobs,
     /// Processes of accounts near their line, held for the case of a crossing.
     pub(crate) early: Early<K>,
     /// What their processes count when the largest is looked for.
@@ -160,6 +167,7 @@ impl<K: Kernel> Attached<K> {
             shared: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
             groups: Groups::default(),
+            jobs: Jobs::default(),
             early: Early::default(),
             weights: Weights::with_room(CANDIDATES_ROOM),
             surveys: Surveys::default(),
@@ -246,7 +254,8 @@ impl<K: Kernel> Attached<K> {
         self.next_scan = Some(Nanos(0));
     }
 
-    /// Plans the next scan: one while anything is near or dying, or entries run out, none else. One that is due stays so.
+    /// Plans the next scan: one while anything is near or dying, or entries run out; a late one while there are jobs, which
+    /// finds those that have ended; none else. One that is due stays so.
     pub(crate) fn plan_scan(&mut self, now: Nanos) {
         // The first look is due whatever there is.
         if self.inherited {
@@ -254,14 +263,19 @@ impl<K: Kernel> Attached<K> {
         }
         let busy = self.wanted
             || self.crowded
+            || self.jobs.are_in_doubt()
             || !self.near.is_empty()
             || self.folds.are_owed()
             || self.watched.values().any(Watch::is_waiting);
+        let latest = match busy {
+            true => Some(SCAN_EVERY),
+            false => self.jobs.any.then_some(JOBS_EVERY),
+        };
+        let latest = latest.map(|every| now.saturating_add(every));
         match self.next_scan {
-            Some(planned) if busy || planned <= now => {}
-            Some(_) => self.next_scan = None,
-            None if busy => self.postpone_scan(now),
-            None => {}
+            Some(planned) if planned <= now => {}
+            Some(planned) => self.next_scan = latest.map(|latest| latest.min(planned)),
+            None => self.next_scan = latest,
         }
     }
 

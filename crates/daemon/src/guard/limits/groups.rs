@@ -1,11 +1,11 @@
-//! Groups with a line for all their members together, as the programs have them: who is charged to which, and whether a
-//! group's counts are the sum of its members'.
+//! Accounts above others, as the programs have them: who is charged to which, and whether a group's counts are the sum of its
+//! members'.
 
 use plimsoll_policy::{
     account::Counted,
     units::{Gid, Nanos, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, Counts};
+use plimsoll_sys::bpf::{ABOVE_MOST, AccountFacts, Counts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between the two looks that find the same difference: an event that is under way is no difference.
@@ -25,36 +25,50 @@ struct Group {
     is_settled: bool,
 }
 
-/// All groups.
+/// An account that processes are charged to: a user's or a job's.
+#[derive(Debug, Clone, Copy)]
+struct Leaf {
+    whose: Counted,
+    user: Uid,
+    above: [u32; ABOVE_MOST],
+}
+
+/// Who is charged to which account.
 #[derive(Debug, Default)]
-pub(crate) struct Groups(BTreeMap<Gid, Group>);
+pub(crate) struct Groups {
+    groups: BTreeMap<Gid, Group>,
+    leaves: BTreeMap<u32, Leaf>,
+}
 
 impl Groups {
     /// Takes in which accounts there are.
     pub(crate) fn renew(&mut self, accounts: &[AccountFacts]) {
-        let mut before = core::mem::take(&mut self.0);
+        let leaf = |one: &AccountFacts| {
+            Some((one.index, Leaf { whose: one.whose, user: one.user?, above: one.above }))
+        };
+        self.leaves = accounts.iter().filter_map(leaf).collect();
         let mut below: BTreeMap<u32, BTreeMap<u32, Uid>> = BTreeMap::new();
+        // What a job has is its user's as well: it is counted once.
         for (one, uid) in accounts.iter().filter_map(|one| Some((one, one.whose.user()?))) {
             for group in one.above.iter().filter(|group| **group != 0) {
                 below.entry(*group).or_default().insert(one.index, uid);
             }
         }
+        let mut before = core::mem::take(&mut self.groups);
         for one in accounts {
             let Counted::Group(gid) = one.whose else { continue };
             let members = below.remove(&one.index).unwrap_or_default();
             let known =
                 before.remove(&gid).filter(|known| (known.index, &known.members) == (one.index, &members));
             let new = || Group { index: one.index, members, ..Group::default() };
-            self.0.insert(gid, known.unwrap_or_else(new));
+            self.groups.insert(gid, known.unwrap_or_else(new));
         }
     }
 
     /// Whether what is charged to the account of this number is charged to that one.
     pub(crate) fn is_charged(&self, leaf: u32, account: &AccountFacts) -> bool {
-        match account.whose {
-            Counted::User(_) => leaf == account.index,
-            Counted::Group(gid) => self.0.get(&gid).is_some_and(|group| group.members.contains_key(&leaf)),
-        }
+        let is_below = || self.leaves.get(&leaf).is_some_and(|leaf| leaf.above.contains(&account.index));
+        leaf == account.index || is_below()
     }
 
     /// The users whose processes are charged to an account.
@@ -62,21 +76,30 @@ impl Groups {
         match whose {
             Counted::User(uid) => Vec::from([uid]),
             Counted::Group(gid) => {
-                self.0.get(&gid).map_or_else(Vec::new, |group| group.members.values().copied().collect())
+                self.groups.get(&gid).map_or_else(Vec::new, |group| group.members.values().copied().collect())
             }
+            Counted::Job(_) => self.leaf(whose).map(|(_, leaf)| leaf.user).into_iter().collect(),
         }
     }
 
-    /// An account, and those that have to do with it: of a user the groups', of a group its members'.
+    /// The account that processes are charged to, with its number.
+    fn leaf(&self, whose: Counted) -> Option<(u32, &Leaf)> {
+        self.leaves.iter().find(|(_, leaf)| leaf.whose == whose).map(|(index, leaf)| (*index, leaf))
+    }
+
+    /// An account, and those that have to do with it: those above it, and those below.
     pub(crate) fn beside(&self, whose: Counted) -> Vec<Counted> {
-        let others: Vec<Counted> = match whose {
-            Counted::User(uid) => {
-                let theirs = self.0.iter().filter(|(_, group)| group.members.values().any(|one| *one == uid));
-                theirs.map(|(gid, _)| Counted::Group(*gid)).collect()
-            }
-            Counted::Group(_) => self.users_of(whose).into_iter().map(Counted::User).collect(),
+        let index = match whose {
+            Counted::Group(gid) => self.groups.get(&gid).map(|group| group.index),
+            Counted::User(_) | Counted::Job(_) => self.leaf(whose).map(|(index, _)| index),
         };
-        [whose].into_iter().chain(others).collect()
+        let above = self.leaf(whose).map(|(_, leaf)| leaf.above).unwrap_or_default();
+        let is_above = |index: &u32| *index != 0 && above.contains(index);
+        let groups = self.groups.iter().filter(|(_, group)| is_above(&group.index));
+        let groups = groups.map(|(gid, _)| Counted::Group(*gid));
+        let is_below = |leaf: &Leaf| index.is_some_and(|index| leaf.above.contains(&index));
+        let leaves = self.leaves.iter().filter(|(index, leaf)| is_above(index) || is_below(leaf));
+        [whose].into_iter().chain(groups).chain(leaves.map(|(_, leaf)| leaf.whose)).collect()
     }
 
     /// The users whose processes are charged to any of these.
@@ -88,7 +111,7 @@ impl Groups {
     pub(super) fn differences(&mut self, accounts: &[AccountFacts], now: Nanos) -> Vec<(u32, Gid, Counts)> {
         let counts: BTreeMap<u32, Counts> = accounts.iter().map(|one| (one.index, one.counts)).collect();
         let mut certain = Vec::new();
-        for (gid, group) in self.0.iter_mut().filter(|(_, group)| !group.is_settled) {
+        for (gid, group) in self.groups.iter_mut().filter(|(_, group)| !group.is_settled) {
             let own = counts.get(&group.index).copied().unwrap_or_default();
             let members = group.members.keys().filter_map(|index| counts.get(index));
             let sum =
@@ -111,7 +134,7 @@ impl Groups {
 
     /// Whether a group's counts were not the sum of its members' at the last look.
     pub(super) fn differ(&self) -> bool {
-        self.0.values().any(|group| group.differs.is_some())
+        self.groups.values().any(|group| group.differs.is_some())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     attached::Attached,
     undrawn::{MORE_ACCOUNTS, named},
-    wanted::{ABOVE_MOST, Wanted},
+    wanted::Wanted,
 };
 use crate::{
     api::control::Refusal,
@@ -17,10 +17,10 @@ use crate::{
 };
 use plimsoll_policy::{
     account::Counted,
-    lines::{LineBook, Target},
+    lines::{LineBook, Place, Target},
     units::PageSize,
 };
-use plimsoll_sys::bpf::BpfError;
+use plimsoll_sys::bpf::{ABOVE_MOST, BpfError};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl From<BpfError> for Refusal {
@@ -66,9 +66,15 @@ impl<K: Kernel> Guard<K> {
                 self.attached = None;
                 self.context.kernel.remove(&self.pins).err().map(|error| error.to_string())
             }
+            // What was drawn for a job's user goes.
+            Change::One { place: Place::Job(..), .. } if matches!(refusal, Refusal::Unavailable(_)) => {
+                self.draw_jobs(&Change::JobsEnded).err().map(|refusal| refusal.to_string())
+            }
             // Nothing was left half drawn.
             Change::One { .. } if matches!(refusal, Refusal::Unavailable(_)) => return,
-            Change::One { .. } => self.draw_book(&Change::All).err().map(|refusal| refusal.to_string()),
+            Change::One { .. } | Change::JobsEnded => {
+                self.draw_book(&Change::All).err().map(|refusal| refusal.to_string())
+            }
         };
         if let Some(why) = &self.undrawn.failed {
             self.context.notices.say(format_args!("lines are NOT in force: {why}"));
@@ -83,8 +89,10 @@ impl<K: Kernel> Guard<K> {
         self.undrawn.failed = Some(why);
     }
 
-    fn draw_book(&mut self, change: &Change) -> Result<(), Refusal> {
-        if self.book.is_empty() {
+    pub(super) fn draw_book(&mut self, change: &Change) -> Result<(), Refusal> {
+        // Programs stay a while after the last job: whoever runs one after the other does not have them loaded each time.
+        let stays = *change == Change::JobsEnded && self.attached.is_some() && self.undrawn.failed.is_none();
+        if self.book.is_empty() && !stays {
             self.take_last_records();
             self.attached = None;
             self.undrawn.without_account.clear();
@@ -96,7 +104,11 @@ impl<K: Kernel> Guard<K> {
         self.tell_folded_of(|whose| match whose {
             Counted::User(uid) => book.resolve(uid, mem_total, page_size).is_none(),
             Counted::Group(gid) => book.resolve_target(&Target::Group(gid), mem_total, page_size).is_none(),
+            Counted::Job(id) => book.jobs().get(id).is_none(),
         });
+        if self.draw_jobs(change)? {
+            return Ok(());
+        }
         let mut replaced = match self.attached {
             Some(_) => None,
             None => Attached::adopt_replaced(&self.context.kernel, &self.pins),
@@ -120,7 +132,7 @@ impl<K: Kernel> Guard<K> {
         self.tell_without(without, &gave_way);
         if let Some(uid) = beyond {
             let told = format!(
-                "user:{uid} is in more groups with a line than {ABOVE_MOST}: the tightest are charged"
+                "user:{uid} is in more groups with a line than {ABOVE_MOST}, or has jobs and is in as many: the tightest are charged"
             );
             self.context.notices.once("groups", &told);
         }
@@ -137,12 +149,13 @@ impl<K: Kernel> Guard<K> {
             attached.plan_look(&mut self.context)?;
         }
         self.tell_lines()?;
-        match refused {
-            Some(whose) => {
-                Err(Refusal::Unavailable(format!("no line can be drawn for {whose}: {MORE_ACCOUNTS}")))
-            }
-            None => Ok(()),
-        }
+        self.refuse(refused)
+    }
+
+    pub(super) fn refuse(&self, refused: Option<Counted>) -> Result<(), Refusal> {
+        refused.map_or(Ok(()), |whose| {
+            Err(Refusal::Unavailable(format!("no line can be drawn for {whose}: {MORE_ACCOUNTS}")))
+        })
     }
 
     /// Tells the last defence which lines there are.

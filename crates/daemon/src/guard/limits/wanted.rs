@@ -11,12 +11,11 @@ use plimsoll_policy::{
     lines::{LineBook, Place, Resolved, Target},
     units::{Bytes, Gid, PageSize, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
-use plimsoll_wire::abi;
+use plimsoll_sys::bpf::{ABOVE_MOST, AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel side sends for an action; in a dry run it only tells.
-const fn signal_of(action: Action, dry_run: bool) -> u32 {
+pub(super) const fn signal_of(action: Action, dry_run: bool) -> u32 {
     match action {
         _ if dry_run => 0,
         Action::Kill => 9,
@@ -24,9 +23,6 @@ const fn signal_of(action: Action, dry_run: bool) -> u32 {
         Action::Notify | Action::Deny => 0,
     }
 }
-
-/// The accounts that one may be below.
-pub(crate) const ABOVE_MOST: usize = abi::PLIMSOLL_ABOVE_MOST as usize;
 
 /// Draws a line that was drawn just now. That of `default` for a user who runs nothing may have given way to another's since:
 /// the programs draw it again when that user next allocates.
@@ -38,7 +34,7 @@ fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), 
 }
 
 /// Whether an account has this line already, and is charged where it is to be.
-fn stands(known: &AccountFacts, drawn: &LineSet) -> bool {
+pub(super) fn stands(known: &AccountFacts, drawn: &LineSet) -> bool {
     known.hard == drawn.hard
         && known.soft == drawn.soft
         && known.signal == drawn.signal
@@ -48,7 +44,7 @@ fn stands(known: &AccountFacts, drawn: &LineSet) -> bool {
 }
 
 /// The first of these accounts, as the programs have those above one. In order, as they are compared with what was drawn.
-fn in_places(accounts: impl Iterator<Item = u32>) -> [u32; ABOVE_MOST] {
+pub(super) fn in_places(accounts: impl Iterator<Item = u32>) -> [u32; ABOVE_MOST] {
     let mut places = [0; ABOVE_MOST];
     for (place, account) in places.iter_mut().zip(accounts) {
         *place = account;
@@ -58,8 +54,16 @@ fn in_places(accounts: impl Iterator<Item = u32>) -> [u32; ABOVE_MOST] {
 }
 
 /// Those of users.
-fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> {
+pub(super) fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> {
     accounts.iter().filter_map(|one| Some((one.whose.user()?, *one))).collect()
+}
+
+/// Whether a line of its own, a group's or a job's, is to be enforced at once.
+fn at_once(change: &Change, target: &Target) -> Enforce {
+    match change {
+        Change::One { place, now: true } if place.target() == *target => Enforce::Now,
+        Change::One { .. } | Change::JobsEnded | Change::All => Enforce::Ratchet,
+    }
 }
 
 /// A group with a line for all its members together.
@@ -74,11 +78,11 @@ struct GroupLine {
 
 /// The lines as they should be.
 pub(crate) struct Wanted<'a> {
-    book: &'a LineBook,
-    mem_total: Bytes,
-    page_size: PageSize,
+    pub(super) book: &'a LineBook,
+    pub(super) mem_total: Bytes,
+    pub(super) page_size: PageSize,
     default: Option<Resolved>,
-    dry_run: bool,
+    pub(super) dry_run: bool,
     change: &'a Change,
     /// Whoever changes the own line.
     pub(super) own: Option<Uid>,
@@ -88,6 +92,8 @@ pub(crate) struct Wanted<'a> {
     explicit: BTreeSet<Uid>,
     /// Members of groups with a line, for each of them or for all together.
     members: BTreeSet<Uid>,
+    /// Users who have jobs.
+    pub(super) have_jobs: BTreeSet<Uid>,
     /// The groups with a line for all together that each of their members is charged to, the tightest first: more than
     /// [`ABOVE_MOST`], perhaps.
     charged: BTreeMap<Uid, Vec<Gid>>,
@@ -116,13 +122,11 @@ impl<'a> Wanted<'a> {
             let line = book.resolve_target(&target, mem_total, page_size)?;
             let drawn = LineSet {
                 whose: gid.into(),
+                user: None,
                 hard: line.hard,
                 soft: line.soft,
                 signal: signal_of(line.action, dry_run),
-                enforce: match change {
-                    Change::One { place, now: true } if place.target() == target => Enforce::Now,
-                    Change::One { .. } | Change::All => Enforce::Ratchet,
-                },
+                enforce: at_once(change, &target),
                 from_default: false,
                 above: [0; ABOVE_MOST],
             };
@@ -136,12 +140,13 @@ impl<'a> Wanted<'a> {
             dry_run,
             change,
             own: match change {
-                Change::One { place: Place::Own(uid), .. } => Some(*uid),
-                Change::One { .. } | Change::All => None,
+                Change::One { place: Place::Own(uid) | Place::Job(_, uid), .. } => Some(*uid),
+                Change::One { .. } | Change::JobsEnded | Change::All => None,
             },
             numbered: book.numbered_uids(),
             explicit: book.explicit_uids(),
             members: book.member_uids(),
+            have_jobs: book.jobs().iter().map(|(_, job)| job.user).collect(),
             charged: book.groups_of_members(mem_total, page_size),
             groups: book.groups().into_iter().filter_map(group).collect(),
             cleared: BTreeSet::new(),
@@ -151,35 +156,50 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn resolve(&self, uid: Uid) -> Option<Resolved> {
+    pub(super) fn resolve(&self, uid: Uid) -> Option<Resolved> {
         self.book.resolve(uid, self.mem_total, self.page_size)
     }
 
-    fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
+    pub(super) fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
         LineSet {
             whose: uid.into(),
+            user: Some(uid),
             hard: line.hard,
             soft: line.soft,
             signal: signal_of(line.action, self.dry_run),
             enforce,
-            from_default: self.is_default(uid),
+            // It would give way to others, and what a job has is charged to it by its number.
+            from_default: self.is_default(uid) && !self.have_jobs.contains(&uid),
             above: self.above(uid),
         }
     }
 
     /// The accounts of the groups that a user is in, as far as they have one; by number, as what they are compared with.
     fn above(&self, uid: Uid) -> [u32; ABOVE_MOST] {
-        let groups = self.charged.get(&uid).map_or(&[][..], Vec::as_slice);
-        in_places(groups.iter().filter_map(|gid| self.groups.get(gid)?.account))
+        let accounts = self.groups_of(uid).iter().filter_map(|gid| self.groups.get(gid)?.account);
+        in_places(accounts.take(self.charged_most(uid)))
     }
 
     /// Users in more groups than are charged.
     pub(crate) fn beyond(&self) -> impl Iterator<Item = Uid> {
-        self.charged.iter().filter(|(_, groups)| groups.len() > ABOVE_MOST).map(|(uid, _)| *uid)
+        self.charged
+            .iter()
+            .filter(|(uid, groups)| groups.len() > self.charged_most(**uid))
+            .map(|(uid, _)| *uid)
+    }
+
+    /// The groups that a user is in, the tightest first.
+    pub(super) fn groups_of(&self, uid: Uid) -> &[Gid] {
+        self.charged.get(&uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// To how many of them the user is charged at most: a job is charged to one more than its user, to that one.
+    pub(super) fn charged_most(&self, uid: Uid) -> usize {
+        ABOVE_MOST.saturating_sub(usize::from(self.have_jobs.contains(&uid)))
     }
 
     /// Whether nobody drew a line for this user or for a group they are in.
-    fn is_default(&self, uid: Uid) -> bool {
+    pub(super) fn is_default(&self, uid: Uid) -> bool {
         !self.explicit.contains(&uid) && !self.members.contains(&uid)
     }
 
@@ -188,13 +208,13 @@ impl<'a> Wanted<'a> {
     fn lines(&self, standing: &BTreeMap<Uid, AccountFacts>, present: &BTreeSet<Uid>) -> Vec<(Uid, Resolved)> {
         let mut seen = BTreeSet::new();
         let here = self.numbered.iter().chain(&self.own).chain(standing.keys()).chain(present);
-        let users = here.chain(&self.members).chain(&self.explicit);
+        let users = here.chain(&self.have_jobs).chain(&self.members).chain(&self.explicit);
         let once = users.copied().filter(|uid| seen.insert(*uid));
         once.filter_map(|uid| Some((uid, self.resolve(uid)?))).collect()
     }
 
     /// Takes away the lines of those who have none any more, which makes room.
-    fn clear_others<K: Kernel>(
+    pub(super) fn clear_others<K: Kernel>(
         &self,
         attached: &mut Attached<K>,
         standing: &BTreeMap<Uid, AccountFacts>,
@@ -212,9 +232,10 @@ impl<'a> Wanted<'a> {
             Change::One { place, .. } => match place.target() {
                 Target::User(uid) => Some(Counted::User(uid)),
                 Target::Group(gid) => Some(Counted::Group(gid)),
+                Target::Job(id) => Some(Counted::Job(id)),
                 Target::Default | Target::Members(_) | Target::Cgroup(_) | Target::System => None,
             },
-            Change::All => None,
+            Change::JobsEnded | Change::All => None,
         }
     }
 
@@ -241,8 +262,7 @@ impl<'a> Wanted<'a> {
         for (gid, drawn) in new {
             let account = self.open_group(attached, &drawn, users)?;
             if account.is_none() {
-                self.without.insert(gid.into());
-                self.refused = self.refused.or_else(|| self.one().filter(|one| *one == gid.into()));
+                self.has_no_account(gid.into());
             }
             if let Some(group) = self.groups.get_mut(&gid) {
                 (group.account, group.moved) = (account, account.is_some());
@@ -316,6 +336,14 @@ impl<'a> Wanted<'a> {
         joining.iter().try_for_each(|(_, line_set, _)| draw_again(attached, line_set))
     }
 
+    /// Notes that no account is left for a group or a job.
+    pub(super) fn has_no_account(&mut self, whose: Counted) {
+        if self.one() == Some(whose) {
+            self.refused = Some(whose);
+        }
+        self.without.insert(whose);
+    }
+
     /// Draws the lines of groups that are to be drawn.
     fn draw_groups<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
         for group in self.groups.values().filter(|group| group.moved) {
@@ -334,7 +362,7 @@ impl<'a> Wanted<'a> {
         let accounts = attached.limits.accounts()?;
         let standing = by_user(&accounts);
         // A user's own change concerns that user; walking all processes is for the lines of many.
-        let is_of_one = self.one().is_some_and(|one| one.user().is_some());
+        let is_of_one = self.own.is_some() || self.one().is_some_and(|one| one.user().is_some());
         let present = if is_of_one { BTreeSet::new() } else { self.present(kernel) };
         if self.default.is_none() {
             attached.limits.set_default(None)?;
@@ -372,6 +400,7 @@ impl<'a> Wanted<'a> {
             attached.watch((*uid).into(), *action);
         }
         self.join_groups(attached, &mut changed)?;
+        self.draw_jobs(attached)?;
         // One that was never open was exact where that mattered before the first time.
         changed.retain(|(uid, ..)| self.own != Some(*uid));
         if !changed.is_empty() || self.groups.values().any(|group| group.moved) {
@@ -423,7 +452,8 @@ impl<'a> Wanted<'a> {
         let may_go = |(uid, one): &(&Uid, &AccountFacts)| {
             let idle = one.processes == 0;
             let has_it = !self.cleared.contains(uid) && self.resolve(**uid).is_some();
-            has_it && !self.numbered.contains(uid) && (idle || by_number)
+            let may_go = !self.numbered.contains(uid) && !self.have_jobs.contains(uid);
+            has_it && may_go && (idle || by_number)
         };
         let cost =
             |(uid, one): &(&Uid, &AccountFacts)| (one.processes > 0, self.members.contains(uid), one.usage);
@@ -492,8 +522,13 @@ impl<'a> Wanted<'a> {
             Change::One { place, now: true } if self.concerns(&place.target(), uid, line) => Enforce::Now,
             // Nor for others, where their lines are drawn with it.
             Change::One { .. } if self.own.is_some() => Enforce::Within,
-            Change::One { .. } | Change::All => Enforce::Ratchet,
+            Change::One { .. } | Change::JobsEnded | Change::All => Enforce::Ratchet,
         }
+    }
+
+    /// What is said of one line of its own, a group's or a job's.
+    pub(super) fn enforce_at_once(&self, target: &Target) -> Enforce {
+        at_once(self.change, target)
     }
 
     fn concerns(&self, target: &Target, uid: Uid, line: &Resolved) -> bool {
@@ -501,7 +536,7 @@ impl<'a> Wanted<'a> {
             Target::User(user) => *user == uid,
             Target::Members(_) => line.set_as.target() == *target,
             // Theirs is another.
-            Target::Group(_) => false,
+            Target::Group(_) | Target::Job(_) => false,
             Target::Default => self.is_default(uid),
             Target::Cgroup(_) | Target::System => false,
         }

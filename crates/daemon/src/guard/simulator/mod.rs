@@ -15,7 +15,7 @@ mod seam;
 mod world;
 
 use super::{
-    Change, Context, Guard, Ledger, Reload, Request, Setup, Workers,
+    Change, Context, Errand, Guard, Ledger, Request, Setup, Workers,
     kernel::Held as _,
     mailbox,
     selection::judge::{Judge, JudgeAnswer, JudgeRequest},
@@ -204,7 +204,8 @@ impl Simulation {
             mailbox,
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
                 .unwrap(),
-            reload: Reload(Box::new(|| {})),
+            reload: Errand(Box::new(|| {})),
+            end_jobs: Errand(Box::new(|| {})),
             // What it does is at most one more wake-up, of which there are enough.
             sampler: Sampler::absent(),
             foreign_kills: ForeignKills::absent(),

@@ -16,7 +16,7 @@ use plimsoll_policy::{
     preference::{Mark, Scope},
     reading::Reading,
     reap::Rates,
-    units::{Bytes, Gid, Nanos, Pages, Pid, Uid},
+    units::{Bytes, Gid, JobId, Nanos, Pages, Pid, Uid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
@@ -37,6 +37,7 @@ use std::{
     cell::{RefCell, RefMut},
     collections::BTreeSet,
     io,
+    os::fd::BorrowedFd,
     rc::Rc,
 };
 
@@ -467,6 +468,14 @@ impl Programs for SimPrograms {
         self.limits.sweep()
     }
 
+    fn job_of(&self, _: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
+        unreachable!("no API starts jobs here")
+    }
+
+    fn enter_job(&self, _: BorrowedFd<'_>, _: JobId) -> Result<(), BpfError> {
+        unreachable!("no API starts jobs here")
+    }
+
     fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError> {
         self.machine.interleave();
         let before = self.machine.world().entry(mm);
@@ -555,7 +564,7 @@ impl Programs for SimPrograms {
         let index = match whose {
             Counted::User(uid) => maps.by_uid.get(&uid.0).copied().unwrap_or(0),
             // It is charged for nobody by itself.
-            Counted::Group(_) => 0,
+            Counted::Group(_) | Counted::Job(_) => 0,
         };
         let its: BTreeSet<u64> =
             maps.entries.values().filter(|e| e.account == index).map(|e| e.life).collect();

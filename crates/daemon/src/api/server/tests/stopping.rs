@@ -2,7 +2,7 @@
 
 use super::{DEADLINE, daemon, patient};
 use crate::api::{
-    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
     fake::Fake,
     peer::Peer,
     server::Server,
@@ -17,7 +17,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Target},
-    units::{Pid, Uid},
+    units::{JobId, Pid, Uid},
     workingset::TunableChange,
 };
 use std::{
@@ -69,6 +69,9 @@ impl Control for Slow {
     }
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.fake.clear_limit(peer, target)
+    }
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+        self.fake.start_job(peer, start)
     }
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {
         self.fake.protection(peer)

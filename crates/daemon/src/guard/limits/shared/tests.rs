@@ -70,6 +70,7 @@ pub(crate) fn account(usage: u64, lasting: u64) -> AccountFacts {
     AccountFacts {
         index: 1,
         whose: Uid(1000).into(),
+        user: Some(Uid(1000)),
         above: [0; 4],
         counts: plimsoll_sys::bpf::Counts::default(),
         usage: Pages(usage),

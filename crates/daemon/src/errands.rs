@@ -1,0 +1,48 @@
+//! What the guard thread has others do, because it waits.
+
+use crate::{
+    control::ControlService,
+    guard::Errand,
+    journal::Journal,
+    offload::{Haste, Offload},
+    supervisor::Supervisor,
+};
+use plimsoll_policy::units::Nanos;
+use plimsoll_sys::process::clock_monotonic_ns;
+use std::sync::Arc;
+
+/// Reads the configuration again, on SIGHUP. Of those that come during a reload one more follows.
+pub(crate) fn reload(
+    offload: &Offload,
+    journal: &Journal,
+    control: Arc<ControlService>,
+    supervisor: Supervisor,
+) -> Errand {
+    let journal = journal.clone();
+    let reload = offload.lane(Haste::Ordinary, 1, move |()| {
+        supervisor.reloading(Nanos(clock_monotonic_ns()));
+        let said = control
+            .reload()
+            .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
+        supervisor.reloaded(&said);
+        journal.line(said);
+    });
+    // As good as taken where one waits already.
+    Errand(Box::new(move || {
+        let _was_taken = reload.hand(());
+    }))
+}
+
+/// Jobs have ended: off the guard thread, which is asked which.
+pub(crate) fn end_jobs(offload: &Offload, journal: &Journal, control: Arc<ControlService>) -> Errand {
+    let journal = journal.clone();
+    let end = offload.lane(Haste::Ordinary, 1, move |()| {
+        if let Err(refusal) = control.end_jobs() {
+            journal.line(format!("jobs that have ended are still listed: {refusal}"));
+        }
+    });
+    // As good as taken where one waits already.
+    Errand(Box::new(move || {
+        let _was_taken = end.hand(());
+    }))
+}

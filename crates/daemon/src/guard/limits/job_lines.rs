@@ -1,0 +1,233 @@
+//! Jobs in the programs: who enters one, and their lines.
+
+use super::{
+    attached::Attached,
+    jobs::JOBS_EVERY,
+    wanted::{Wanted, by_user, in_places, signal_of, stands},
+};
+use crate::{
+    api::control::Refusal,
+    guard::{
+        Context, Guard,
+        kernel::{Kernel, Programs as _},
+        request::{Change, OfJobs},
+    },
+};
+use plimsoll_policy::{
+    account::{Action, Counted},
+    lines::{Job, Place, Target},
+    units::{JobId, Nanos, Uid},
+};
+use plimsoll_sys::{
+    bpf::{AccountFacts, BpfError, Enforce, LineSet},
+    process::PidFd,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd as _,
+    sync::Arc,
+};
+
+impl<K: Kernel> Attached<K> {
+    /// Takes in what a walk has found of jobs.
+    pub(super) fn look_at_jobs(
+        &mut self,
+        accounts: &[AccountFacts],
+        context: &mut Context<K>,
+    ) -> Result<(), BpfError> {
+        if !self.jobs.any {
+            return Ok(());
+        }
+        self.jobs.look(accounts, context.now());
+        let lost = self.limits.counters()?.jobs_lost;
+        let more = lost.saturating_sub(core::mem::replace(&mut self.jobs.lost, lost));
+        if more > 0 {
+            context.notices.say(format_args!(
+                "{more} processes are in none of the jobs that started them: the kernel had no memory to note it; their users' \
+                 lines hold for them"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<K: Kernel> Guard<K> {
+    pub(crate) fn answer_of_jobs(&mut self, asked: OfJobs) {
+        match asked {
+            OfJobs::Around { process, reply } => reply.send(self.job_around(&process)),
+            OfJobs::Enter { process, job, reply } => reply.send(self.enter_job(process, job)),
+            OfJobs::Ended { walk, reply } => reply.send(self.ended_jobs(walk).map_err(Refusal::from)),
+        }
+    }
+
+    /// The job that a process is in, as far as there is one of that number.
+    fn job_around(&self, process: &PidFd) -> Result<Option<JobId>, Refusal> {
+        let Some(attached) = &self.attached else { return Ok(None) };
+        let job = attached.limits.job_of(process.as_fd())?;
+        Ok(job.filter(|id| self.book.jobs().get(*id).is_some()))
+    }
+
+    /// This process is in a job from here on.
+    fn enter_job(&mut self, process: Arc<PidFd>, job: JobId) -> Result<(), Refusal> {
+        let attached =
+            self.attached.as_mut().ok_or_else(|| Refusal::Unavailable("no lines are in force".to_owned()))?;
+        attached.limits.enter_job(process.as_fd(), job)?;
+        attached.jobs.begin(job, process);
+        Ok(())
+    }
+
+    /// The jobs that have ended as far as is known, and those that nobody is counted in; `walk`: has all tasks walked soon, for
+    /// the next who asks.
+    fn ended_jobs(&mut self, walk: bool) -> Result<Vec<JobId>, BpfError> {
+        let all = self.book.jobs().iter().map(|(id, _)| id);
+        let Some(attached) = &mut self.attached else { return Ok(all.collect()) };
+        if walk {
+            attached.want_scan();
+        }
+        let counted: BTreeSet<Counted> = attached.limits.accounts()?.iter().map(|one| one.whose).collect();
+        let uncounted = all.filter(|id| !counted.contains(&(*id).into()) && !attached.jobs.has_starter(*id));
+        let uncounted: Vec<JobId> = uncounted.collect();
+        Ok(attached.jobs.ended(self.context.kernel.now()).chain(uncounted).collect())
+    }
+
+    /// Has jobs taken from the lines that have ended, and the programs go a while after the last one, where they are there for
+    /// nobody else.
+    pub(crate) fn have_jobs_ended(&mut self) {
+        let now = self.context.kernel.now();
+        let Some(attached) = &mut self.attached else { return };
+        if attached.jobs.take_ended() {
+            (self.end_jobs.0)();
+        }
+        let is_long = |left: &Nanos| now.0.saturating_sub(left.0) >= JOBS_EVERY.0;
+        let left = attached.jobs.left.take_if(|left| is_long(left));
+        if left.is_some()
+            && self.book.is_empty()
+            && let Err(refusal) = self.draw_book(&Change::All)
+        {
+            self.context.notices.once("jobs", &refusal);
+        }
+    }
+
+    /// Draws what a change of jobs changes, without a walk; false where that is not all there is to draw.
+    pub(super) fn draw_jobs(&mut self, change: &Change) -> Result<bool, Refusal> {
+        let user = match change {
+            Change::One { place: Place::Job(_, user), .. } => Some(*user),
+            Change::JobsEnded => None,
+            Change::One { .. } | Change::All => return Ok(false),
+        };
+        let Some(attached) = &mut self.attached else { return Ok(false) };
+        let account = user.map(|user| attached.limits.account(user.into())).transpose()?.flatten();
+        // That of `default` would give way to another's; and what was not drawn before is drawn now.
+        let is_missing = user.is_some() && account.is_none_or(|account| account.from_default);
+        if is_missing || self.undrawn.failed.is_some() {
+            return Ok(false);
+        }
+        let page_size = self.context.ledger.page_size();
+        let mut wanted =
+            Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
+        if wanted.lacks_a_group(&attached.limits.accounts()?) {
+            return Ok(false);
+        }
+        attached.begin_drawing(self.context.kernel.now())?;
+        attached.want_scan();
+        wanted.draw_jobs_alone(attached)?;
+        let refused = wanted.refused;
+        attached.jobs.left = self.book.is_empty().then(|| self.context.kernel.now());
+        attached.jobs.any |= self.book.is_empty();
+        self.tell_lines()?;
+        self.refuse(refused)?;
+        Ok(true)
+    }
+}
+
+impl Wanted<'_> {
+    /// Draws jobs, where nothing else has changed.
+    fn draw_jobs_alone<K: Kernel>(&mut self, attached: &mut Attached<K>) -> Result<(), BpfError> {
+        self.draw_jobs(attached)?;
+        let users = by_user(&attached.limits.accounts()?);
+        self.clear_others(attached, &users)?;
+        // Who had a job does not keep an account from those who run something now.
+        let had_a_job = |uid: &Uid, one: &AccountFacts| {
+            !one.from_default && self.is_default(*uid) && !self.have_jobs.contains(uid)
+        };
+        for (uid, _) in users.iter().filter(|(uid, one)| had_a_job(uid, one)) {
+            if let Some(line) = self.resolve(*uid) {
+                attached.limits.set_line(&self.line(*uid, &line, Enforce::Within))?;
+            }
+        }
+        attached.groups.renew(&attached.limits.accounts()?);
+        Ok(())
+    }
+
+    /// Whether somebody who has no job any more is charged to fewer groups than they are to be.
+    fn lacks_a_group(&self, accounts: &[AccountFacts]) -> bool {
+        by_user(accounts).into_iter().any(|(uid, one)| {
+            let charged = one.above.iter().filter(|group| **group != 0).count();
+            charged < self.charged_most(uid) && charged < self.groups_of(uid).len()
+        })
+    }
+
+    /// Has an account for each job, below its user's, theirs and those of the jobs around it, and none for one that has ended.
+    pub(super) fn draw_jobs<K: Kernel>(&mut self, attached: &mut Attached<K>) -> Result<(), BpfError> {
+        let accounts = attached.limits.accounts()?;
+        let job = |one: &AccountFacts| match one.whose {
+            Counted::Job(id) => Some((id, *one)),
+            Counted::User(_) | Counted::Group(_) => None,
+        };
+        let standing: BTreeMap<JobId, AccountFacts> = accounts.iter().filter_map(job).collect();
+        // The innermost first: what is left in one is taken from all above it, once.
+        for id in standing.keys().rev().filter(|id| self.book.jobs().get(**id).is_none()) {
+            attached.limits.clear_line((*id).into())?;
+            attached.watched.remove(&(*id).into());
+        }
+        let (users, mut numbers) = (by_user(&accounts), BTreeMap::new());
+        for (id, job) in self.book.jobs().iter() {
+            let known = standing.get(&id);
+            let drawn = users.get(&job.user).and_then(|user| self.job_line((id, job), user, &numbers));
+            let Some((line_set, action)) = drawn else {
+                self.has_no_account(id.into());
+                continue;
+            };
+            let number = match known {
+                Some(known) if stands(known, &line_set) && line_set.enforce != Enforce::Now => {
+                    Ok(known.index)
+                }
+                Some(_) | None => attached.limits.set_line(&line_set),
+            };
+            match number {
+                Ok(number) => {
+                    numbers.insert(id, number);
+                    attached.watch(id.into(), action);
+                }
+                Err(error) if error.is_full() => self.has_no_account(id.into()),
+                Err(error) => return Err(error),
+            }
+        }
+        attached.jobs.drawn(&numbers);
+        Ok(())
+    }
+
+    /// A job's line, where those around it have these accounts.
+    fn job_line(
+        &self,
+        (id, job): (JobId, &Job),
+        user: &AccountFacts,
+        numbers: &BTreeMap<JobId, u32>,
+    ) -> Option<(LineSet, Action)> {
+        let line = self.book.resolve_target(&Target::Job(id), self.mem_total, self.page_size)?;
+        let around = self.book.jobs().around(id);
+        let around = around.iter().filter_map(|outer| numbers.get(outer)).copied();
+        let groups = user.above.into_iter().filter(|group| *group != 0);
+        let line_set = LineSet {
+            whose: id.into(),
+            user: Some(job.user),
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            enforce: self.enforce_at_once(&Target::Job(id)),
+            from_default: false,
+            above: in_places([user.index].into_iter().chain(groups).chain(around)),
+        };
+        Some((line_set, line.action))
+    }
+}
