@@ -230,11 +230,14 @@ impl ControlService {
     }
 
     fn remove_jobs(&self, kept: &mut SavedLines, ended: &[JobId]) -> Result<(), Refusal> {
+        if ended.is_empty() {
+            return Ok(());
+        }
         let mut book = (*kept.book).clone();
         for id in ended {
             book.jobs_mut().remove(*id);
         }
-        if ended.is_empty() { Ok(()) } else { self.commit(kept, book, Change::JobsEnded) }
+        self.commit(kept, book, Change::JobsEnded)
     }
 
     /// Whether there is room for one more job of this user's, in that one.
@@ -299,21 +302,11 @@ impl ControlService {
         thread::sleep(turn.saturating_duration_since(now));
     }
 
-    /// A job may have ended while its user waited for a turn.
-    fn still_there(book: &LineBook, place: &Place) -> Result<(), Refusal> {
-        match place {
-            Place::Job(id, _) if book.jobs().get(*id).is_none() => {
-                Err(Refusal::NotFound(format!("there is no job {id} any more")))
-            }
-            Place::Job(..) | Place::Own(_) | Place::Administrator(_) => Ok(()),
-        }
-    }
-
-    fn place(&self, peer: Peer, target: Target) -> Result<Place, Refusal> {
+    /// Looked for once it is their turn: a job may have ended until then.
+    fn place(book: &LineBook, peer: Peer, target: &Target) -> Result<Place, Refusal> {
         if let Target::Job(id) = target {
-            let owner = self.kept().book.jobs().get(id).map(|job| job.user);
-            let owner = owner.ok_or_else(|| Refusal::NotFound(format!("there is no job {id}")))?;
-            return Ok(Place::Job(id, owner));
+            let job = book.jobs().get(*id).map(|job| Place::Job(*id, job.user));
+            return job.ok_or_else(|| Refusal::NotFound(format!("there is no job {id}")));
         }
         let refused = || Refusal::NotPermitted(format!("only root may change the line of {target}"));
         Place::of(peer.uid, target.clone()).ok_or_else(refused)
@@ -388,14 +381,15 @@ impl ControlService {
     }
 
     /// Draws the line of a group, for whoever is found to be in it.
-    fn set_group_line(&self, limit: SetLimit, gid: Gid, place: Place) -> Result<(), Refusal> {
-        let SetLimit { line, now, .. } = limit;
+    fn set_group_line(&self, limit: SetLimit, gid: Gid, peer: Peer) -> Result<(), Refusal> {
+        let SetLimit { line, now, target } = limit;
         let mut directory = self.directory();
         let mut gids = self.kept().book.gids();
         gids.insert(gid);
         let known = directory.ask(&Wanted { gids, ..Wanted::default() }, running());
         self.say(known.notes);
         let mut kept = self.kept();
+        let place = Self::place(&kept.book, peer, &target)?;
         let mut book = (*kept.book).clone();
         book.set(place.clone(), line);
         book.replace_members(known.members);
@@ -508,14 +502,13 @@ impl Control for ControlService {
         let SetLimit { ref target, line, now } = limit;
         let line: Line = line;
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let place = self.place(peer, target.clone())?;
         self.pace(peer, CHANGE_EVERY);
         if let Some(gid) = target.gid() {
-            return self.set_group_line(limit, gid, place);
+            return self.set_group_line(limit, gid, peer);
         }
         self.look_up_if_changed()?;
         let mut kept = self.kept();
-        Self::still_there(&kept.book, &place)?;
+        let place = Self::place(&kept.book, peer, target)?;
         if !kept.book.has_room(&place) {
             return Err(Refusal::Unavailable(match place {
                 Place::Own(_) => format!(
@@ -533,11 +526,10 @@ impl Control for ControlService {
     }
 
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
-        let place = self.place(peer, target)?;
         self.pace(peer, CHANGE_EVERY);
         self.look_up_if_changed()?;
         let mut kept = self.kept();
-        Self::still_there(&kept.book, &place)?;
+        let place = Self::place(&kept.book, peer, &target)?;
         let mut book = (*kept.book).clone();
         let cleared = book.clear(place.clone());
         if book != *kept.book {

@@ -141,16 +141,10 @@ pub fn may(
         Request::ReadAccount(Account::User(uid)) => own(peer, &Target::User(*uid)),
         Request::ReadAccount(Account::Group(gid)) if book.is_member(peer, *gid) => Ok(()),
         Request::ReadAccount(Account::Group(gid)) => Err(Refused::NotYourGroup(*gid)),
-        Request::ReadAccount(Account::Job(id)) if is_owner(book, *id, peer) => Ok(()),
-        Request::ReadAccount(Account::Job(id)) => Err(Refused::NotYourJob(*id)),
+        Request::ReadAccount(Account::Job(id))
+        | Request::ClearLine { target: Target::Job(id) }
+        | Request::SetLine { target: Target::Job(id), .. } => own_job(peer, *id, book),
         Request::ReadAccount(Account::Cgroup(path)) => own(peer, &Target::Cgroup(path.clone())),
-        Request::ClearLine { target: Target::Job(id) } | Request::SetLine { target: Target::Job(id), .. } => {
-            if is_owner(book, *id, peer) {
-                Ok(())
-            } else {
-                Err(Refused::NotYourJob(*id))
-            }
-        }
         Request::ClearLine { target } => own(peer, target),
         Request::SetLine { target, line, now: _ } => {
             own(peer, target)?;
@@ -206,8 +200,9 @@ pub fn visible(account: &Account, peer: Uid, book: &LineBook) -> bool {
     peer == Uid::ROOT || is_theirs(Some(account), peer, book)
 }
 
-fn is_owner(book: &LineBook, id: JobId, peer: Uid) -> bool {
-    book.jobs().get(id).is_some_and(|job| job.user == peer)
+fn own_job(peer: Uid, id: JobId, book: &LineBook) -> Result<(), Refused> {
+    let job = book.jobs().get(id).filter(|job| job.user == peer);
+    job.map(|_| ()).ok_or(Refused::NotYourJob(id))
 }
 
 /// What concerns the machine is everybody's to read, and what concerns a group its members'.
@@ -216,7 +211,7 @@ fn is_theirs(account: Option<&Account>, peer: Uid, book: &LineBook) -> bool {
         None | Some(Account::System) => true,
         Some(Account::User(uid)) => *uid == peer,
         Some(Account::Group(gid)) => book.is_member(peer, *gid),
-        Some(Account::Job(id)) => is_owner(book, *id, peer),
+        Some(Account::Job(id)) => own_job(peer, *id, book).is_ok(),
         Some(Account::Cgroup(_)) => false,
     }
 }

@@ -137,7 +137,7 @@ pub(crate) struct Configured {
 /// What is asked of jobs.
 #[derive(Debug)]
 pub(crate) enum OfJobs {
-    /// The one that a process is in, as far as it is one there is.
+    /// The one that a process is in; it may have ended.
     Around { process: Arc<PidFd>, reply: Reply<Result<Option<JobId>, Refusal>> },
     /// This process is in one from here on.
     Enter { process: Arc<PidFd>, job: JobId, reply: Reply<Result<(), Refusal>> },

@@ -21,7 +21,6 @@ use plimsoll_api::{
 use plimsoll_policy::{
     account::{Account, Counted},
     incident::Guard as Side,
-    lines::Target,
     machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
     units::{Bytes, Nanos, Pages, Uid, part},
 };
@@ -76,11 +75,7 @@ impl<K: TheKernel> Guard<K> {
 
     fn view(&self, facts: &AccountFacts, asker: Uid) -> Option<AccountView> {
         let page_size = self.page_size();
-        let line = match facts.whose {
-            Counted::User(uid) => self.book.resolve(uid, self.mem_total, page_size),
-            Counted::Group(gid) => self.book.resolve_target(&Target::Group(gid), self.mem_total, page_size),
-            Counted::Job(id) => self.book.resolve_target(&Target::Job(id), self.mem_total, page_size),
-        }?;
+        let line = self.book.resolve_counted(facts.whose, self.mem_total, page_size)?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         let shared = self.walked_shared();
         let users = self.users_of(facts.whose);

@@ -4,6 +4,7 @@ use super::{
     BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, JobId, Jobs, Line, LineError, Members, Membership,
     PageSize, Pages, Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
 };
+use crate::account::Counted;
 use alloc::sync::Arc;
 use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
@@ -285,6 +286,16 @@ impl LineBook {
         }
         let (line, source) = self.administrators(target)?;
         resolve_line(line, (source, Place::Administrator(target.clone())), mem_total, page_size)
+    }
+
+    /// The line of an account that events are charged to; `None` where there is none to draw.
+    #[must_use]
+    pub fn resolve_counted(&self, whose: Counted, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        match whose {
+            Counted::User(uid) => self.resolve(uid, mem_total, page_size),
+            Counted::Group(gid) => self.resolve_target(&Target::Group(gid), mem_total, page_size),
+            Counted::Job(id) => self.resolve_job(id, mem_total, page_size),
+        }
     }
 
     /// Who has jobs is counted, whoever draws a line for them or not.

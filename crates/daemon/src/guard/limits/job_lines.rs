@@ -3,6 +3,7 @@
 use super::{
     attached::Attached,
     jobs::JOBS_EVERY,
+    lines::refuse,
     wanted::{Wanted, by_user, in_places, signal_of, stands},
 };
 use crate::{
@@ -60,11 +61,10 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
-    /// The job that a process is in, as far as there is one of that number.
+    /// The job that a process is in; it may be one that has ended.
     fn job_around(&self, process: &PidFd) -> Result<Option<JobId>, Refusal> {
         let Some(attached) = &self.attached else { return Ok(None) };
-        let job = attached.limits.job_of(process.as_fd())?;
-        Ok(job.filter(|id| self.book.jobs().get(*id).is_some()))
+        Ok(attached.limits.job_of(process.as_fd())?)
     }
 
     /// This process is in a job from here on.
@@ -125,26 +125,31 @@ impl<K: Kernel> Guard<K> {
         let page_size = self.context.ledger.page_size();
         let mut wanted =
             Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
-        if wanted.lacks_a_group(&attached.limits.accounts()?) {
+        let accounts = attached.limits.accounts()?;
+        if wanted.lacks_a_group(&accounts) {
             return Ok(false);
         }
         attached.begin_drawing(self.context.kernel.now())?;
         attached.want_scan();
-        wanted.draw_jobs_alone(attached)?;
+        wanted.draw_jobs_alone(attached, &accounts)?;
         let refused = wanted.refused;
         attached.jobs.left = self.book.is_empty().then(|| self.context.kernel.now());
         attached.jobs.any |= self.book.is_empty();
         self.tell_lines()?;
-        self.refuse(refused)?;
+        refuse(refused)?;
         Ok(true)
     }
 }
 
 impl Wanted<'_> {
     /// Draws jobs, where nothing else has changed.
-    fn draw_jobs_alone<K: Kernel>(&mut self, attached: &mut Attached<K>) -> Result<(), BpfError> {
-        self.draw_jobs(attached)?;
-        let users = by_user(&attached.limits.accounts()?);
+    fn draw_jobs_alone<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        accounts: &[AccountFacts],
+    ) -> Result<(), BpfError> {
+        self.draw_jobs(attached, accounts)?;
+        let users = by_user(accounts);
         self.clear_others(attached, &users)?;
         // Who had a job does not keep an account from those who run something now.
         let had_a_job = |uid: &Uid, one: &AccountFacts| {
@@ -168,8 +173,11 @@ impl Wanted<'_> {
     }
 
     /// Has an account for each job, below its user's, theirs and those of the jobs around it, and none for one that has ended.
-    pub(super) fn draw_jobs<K: Kernel>(&mut self, attached: &mut Attached<K>) -> Result<(), BpfError> {
-        let accounts = attached.limits.accounts()?;
+    pub(super) fn draw_jobs<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        accounts: &[AccountFacts],
+    ) -> Result<(), BpfError> {
         let job = |one: &AccountFacts| match one.whose {
             Counted::Job(id) => Some((id, *one)),
             Counted::User(_) | Counted::Group(_) => None,
@@ -180,7 +188,7 @@ impl Wanted<'_> {
             attached.limits.clear_line((*id).into())?;
             attached.watched.remove(&(*id).into());
         }
-        let (users, mut numbers) = (by_user(&accounts), BTreeMap::new());
+        let (users, mut numbers) = (by_user(accounts), BTreeMap::new());
         for (id, job) in self.book.jobs().iter() {
             let known = standing.get(&id);
             let drawn = users.get(&job.user).and_then(|user| self.job_line((id, job), user, &numbers));

@@ -21,7 +21,7 @@ const EMPTY_FOR: Nanos = Nanos(1_000_000_000);
 /// What is known of jobs.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    /// Who started each of those whose first process has not exited.
+    /// Who started each of those that this daemon was asked for.
     starters: BTreeMap<JobId, Arc<PidFd>>,
     /// Since when nobody is seen in one.
     empty: BTreeMap<JobId, Nanos>,
@@ -43,13 +43,8 @@ impl Jobs {
     }
 
     /// Whether a job may have processes that no walk has found.
-    pub(super) fn has_starter(&mut self, id: JobId) -> bool {
-        let is_there =
-            self.starters.get(&id).is_some_and(|starter| starter.has_exited().is_ok_and(|gone| !gone));
-        if !is_there {
-            self.starters.remove(&id);
-        }
-        is_there
+    pub(super) fn has_starter(&self, id: JobId) -> bool {
+        self.starters.get(&id).is_some_and(|starter| starter.has_exited().is_ok_and(|gone| !gone))
     }
 
     /// These are drawn now.

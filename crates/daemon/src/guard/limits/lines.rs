@@ -17,7 +17,7 @@ use crate::{
 };
 use plimsoll_policy::{
     account::Counted,
-    lines::{LineBook, Place, Target},
+    lines::{LineBook, Place},
     units::PageSize,
 };
 use plimsoll_sys::bpf::{ABOVE_MOST, BpfError};
@@ -27,6 +27,13 @@ impl From<BpfError> for Refusal {
     fn from(error: BpfError) -> Self {
         Self::Internal(error.to_string())
     }
+}
+
+/// Tells whoever asked for a line that no account is left for it.
+pub(super) fn refuse(refused: Option<Counted>) -> Result<(), Refusal> {
+    refused.map_or(Ok(()), |whose| {
+        Err(Refusal::Unavailable(format!("no line can be drawn for {whose}: {MORE_ACCOUNTS}")))
+    })
 }
 
 impl<K: Kernel> Guard<K> {
@@ -101,11 +108,7 @@ impl<K: Kernel> Guard<K> {
         }
         let (book, mem_total, page_size) =
             (Arc::clone(&self.book), self.mem_total, self.context.ledger.page_size());
-        self.tell_folded_of(|whose| match whose {
-            Counted::User(uid) => book.resolve(uid, mem_total, page_size).is_none(),
-            Counted::Group(gid) => book.resolve_target(&Target::Group(gid), mem_total, page_size).is_none(),
-            Counted::Job(id) => book.jobs().get(id).is_none(),
-        });
+        self.tell_folded_of(|whose| book.resolve_counted(whose, mem_total, page_size).is_none());
         if self.draw_jobs(change)? {
             return Ok(());
         }
@@ -149,13 +152,7 @@ impl<K: Kernel> Guard<K> {
             attached.plan_look(&mut self.context)?;
         }
         self.tell_lines()?;
-        self.refuse(refused)
-    }
-
-    pub(super) fn refuse(&self, refused: Option<Counted>) -> Result<(), Refusal> {
-        refused.map_or(Ok(()), |whose| {
-            Err(Refusal::Unavailable(format!("no line can be drawn for {whose}: {MORE_ACCOUNTS}")))
-        })
+        refuse(refused)
     }
 
     /// Tells the last defence which lines there are.

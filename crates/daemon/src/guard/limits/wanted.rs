@@ -400,7 +400,8 @@ impl<'a> Wanted<'a> {
             attached.watch((*uid).into(), *action);
         }
         self.join_groups(attached, &mut changed)?;
-        self.draw_jobs(attached)?;
+        let accounts = attached.limits.accounts()?;
+        self.draw_jobs(attached, &accounts)?;
         // One that was never open was exact where that mattered before the first time.
         changed.retain(|(uid, ..)| self.own != Some(*uid));
         if !changed.is_empty() || self.groups.values().any(|group| group.moved) {
