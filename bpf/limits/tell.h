@@ -37,6 +37,7 @@ static __always_inline void fill_space(struct plimsoll_record *r, struct plimsol
 	r->mm_pages = pages_of(e);
 	r->tgid = e->tgid;
 	r->uid = e->uid;
+	r->job = e->job;
 	r->start_ns = e->start_ns;
 	r->weight = weight_of(e);
 }

@@ -256,7 +256,7 @@ struct plimsoll_record {
 	__u32 args_bytes;   /* how much of args is filled */
 	__u32 weight;       /* of this address space */
 	__u32 uid;          /* real, of its process; where there is none, as id */
-	__u32 pad;
+	__u32 job;          /* that its process is in; 0: none */
 	__u8 comm[PLIMSOLL_COMM_BYTES];
 	__u8 args[PLIMSOLL_ARGS_BYTES];
 };

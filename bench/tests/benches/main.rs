@@ -95,6 +95,7 @@ fn incident(guard: Guard, action: Outcome, victims: impl IntoIterator<Item = u32
         usage_bytes: 0,
         weight_permille: None,
         session: false,
+        jobs: Vec::new(),
     };
     Incident {
         id: 0,

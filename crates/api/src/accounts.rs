@@ -72,6 +72,9 @@ pub struct AccountView {
     /// Who drew it: root, or the user.
     #[serde(default)]
     pub set_by: Option<Uid>,
+    /// Of a job: what it is apart from its account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobView>,
     /// What else is to be known of it, as a sentence without its full stop: that there is no such cgroup.
     #[serde(default)]
     pub note: Option<String>,
@@ -81,6 +84,19 @@ pub struct AccountView {
     /// How many more there are than are in that list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_list_more: Option<u64>,
+}
+
+/// A job, as lists of accounts tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Who started it.
+    pub uid: Uid,
+    /// The job that it was started in.
+    pub outer: Option<Account>,
+    /// The process that it began with. `None`: it has ended, or is not known.
+    pub pid: Option<Pid>,
+    /// How many processes it has left behind: none while it is there. `None`: whether it is there is not known.
+    pub orphans: Option<u64>,
 }
 
 /// A process of an account, with what it holds by the kernel's counters: what every CPU keeps to itself is added, which `/proc`

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{accounts::AccountProcesses, protect::ProtectView, status::Status};
 use plimsoll_policy::{
-    account::Account,
     incident::Incident,
     lines::{Cleared, Target},
     units::Pid,
@@ -30,7 +29,8 @@ use std::{
     io,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use varlink::{Reply, Request, sansio::protocol};
 
@@ -38,6 +38,10 @@ use varlink::{Reply, Request, sansio::protocol};
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// How long the daemon may take over anything. Under memory pressure it is slow, not silent.
 const ANSWER: Duration = Duration::from_secs(60);
+
+/// From one try to the next where no connection is free: at first, and at most.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Why a call has no result. Each is one line with what to do.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +64,9 @@ pub enum CallError {
     /// What was asked for is not there.
     #[error("{0}")]
     NotFound(String),
+    /// As many connections as one user may have are taken, or all are.
+    #[error("the daemon refused: {0}")]
+    Busy(String),
     /// The daemon refused, for another reason.
     #[error("the daemon refused: {0}")]
     Refused(String),
@@ -79,6 +86,16 @@ pub struct Client {
     stream: UnixStream,
     socket: PathBuf,
     patience: Patience,
+    standing: Standing,
+}
+
+/// Whether it was answered, and whether the other end has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Unanswered,
+    Answered,
+    /// Without an answer: as a daemon does with those who have all their connections.
+    TurnedAway,
 }
 
 impl Client {
@@ -88,9 +105,47 @@ impl Client {
     /// [`CallError::NotRunning`] when there is no socket or nobody behind it, [`CallError::NotPermitted`] when the
     /// file system does not let the caller reach it, [`CallError::NoAnswer`] for all else.
     pub fn connect(socket: &Path) -> Result<Self, CallError> {
-        let patience = Patience { idle: ANSWER, message: ANSWER };
-        match open(socket) {
-            Ok(stream) => Ok(Self { stream, socket: socket.to_owned(), patience }),
+        Self::connect_within(socket, ANSWER)
+    }
+
+    /// Asks over a connection of its own, and again until then, while all connections that one user may have are taken.
+    ///
+    /// # Errors
+    /// Any [`CallError`].
+    pub fn ask<T>(
+        socket: &Path,
+        answer: Duration,
+        until: Instant,
+        mut ask: impl FnMut(&mut Self) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut pause = BUSY_PAUSE;
+        loop {
+            let mut is_busy = false;
+            let asked = Self::connect_within(socket, answer).and_then(|mut client| {
+                let asked = ask(&mut client);
+                is_busy = client.standing == Standing::TurnedAway;
+                asked
+            });
+            if !(is_busy || matches!(asked, Err(CallError::Busy(_)))) || Instant::now() >= until {
+                return asked;
+            }
+            // Many who were turned away at once come back one after the other.
+            let part = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos() % 100);
+            thread::sleep(pause + pause * part / 100);
+            pause = (pause * 2).min(BUSY_PAUSE_MAX);
+        }
+    }
+
+    /// The same as [`Client::connect`], for who waits no longer than so, for the connection and for each answer.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_within(socket: &Path, answer: Duration) -> Result<Self, CallError> {
+        let patience = Patience { idle: answer, message: answer };
+        match open(socket, answer) {
+            Ok(stream) => {
+                Ok(Self { stream, socket: socket.to_owned(), patience, standing: Standing::Unanswered })
+            }
             Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => {
                 Err(CallError::NotRunning { socket: socket.to_owned() })
             }
@@ -138,8 +193,8 @@ impl Client {
     }
 
     /// Starts a job, with this process in it: it must have one thread.
-    pub fn start_job(&mut self, start: &StartJobCall) -> Result<Account, CallError> {
-        self.call("StartJob", start).map(|reply: StartJobReply| reply.account)
+    pub fn start_job(&mut self, start: &StartJobCall) -> Result<StartJobReply, CallError> {
+        self.call("StartJob", start)
     }
 
     /// What is kept in memory; at most so many files are told.
@@ -189,9 +244,14 @@ impl Client {
         self.go_back(query, 0, admits)
     }
 
-    /// The incidents after that one, oldest first; with more than `most`, the newest of them.
-    pub fn history_after(&mut self, after_id: u64, most: u64) -> Result<Vec<Incident>, CallError> {
-        self.go_back(HistoryCall { limit: Some(most), ..HistoryCall::default() }, after_id, |_| true)
+    /// Of the incidents after that one those that `admits` lets through, oldest first; of more than `most` the newest.
+    pub fn history_after(
+        &mut self,
+        after_id: u64,
+        most: u64,
+        admits: impl Fn(&Incident) -> bool,
+    ) -> Result<Vec<Incident>, CallError> {
+        self.go_back(HistoryCall { limit: Some(most), ..HistoryCall::default() }, after_id, admits)
     }
 
     /// No page is asked for once there are as many as the limit says, nor one before `after_id`.
@@ -244,6 +304,16 @@ impl Client {
             Err(error) => return Err(fail(&error)),
         }
         let reply = Frames::new(&self.stream, REPLY_BYTES_MAX).read(self.patience);
+        let is_closed = match &reply {
+            Ok(reply) => reply.is_none(),
+            Err(FrameError::Io(error)) => error.kind() == io::ErrorKind::ConnectionReset,
+            Err(_) => false,
+        };
+        self.standing = match self.standing {
+            Standing::Unanswered if is_closed => Standing::TurnedAway,
+            before if is_closed => before,
+            Standing::Unanswered | Standing::Answered | Standing::TurnedAway => Standing::Answered,
+        };
         let reply = reply.map_err(|error| fail(&error))?.ok_or_else(|| fail(&"it closed the connection"))?;
         let reply = protocol::parse_reply(&reply).map_err(|error| fail(&error))?;
         if let Some(name) = reply.error.as_deref() {
@@ -256,10 +326,10 @@ impl Client {
 }
 
 /// Connects with a deadline: a daemon that is stopped has a queue that fills up, and then `connect` would block.
-fn open(path: &Path) -> Result<UnixStream, Errno> {
+fn open(path: &Path, patience: Duration) -> Result<UnixStream, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
     connect(&socket, &address)?;
     Ok(UnixStream::from(socket))
 }
@@ -276,6 +346,7 @@ fn refusal(name: &str, reply: &Reply) -> CallError {
         Some(".NotPermitted") => CallError::NotPermitted(message),
         Some(".NotFound") => CallError::NotFound(message),
         Some(".Invalid") => CallError::Invalid(message),
+        Some(".Busy") => CallError::Busy(message),
         _ => CallError::Refused(message),
     }
 }

@@ -125,6 +125,12 @@ pub struct StartJobCall {
 pub struct StartJobReply {
     /// The job's.
     pub account: Account,
+    /// Its line; `None`: it has none.
+    #[serde(default)]
+    pub hard_bytes: Option<u64>,
+    /// Incidents of the job have this number or a higher one. `None`: an earlier version does not tell.
+    #[serde(default)]
+    pub next_incident_id: Option<u64>,
 }
 
 /// Parameters of `ShowProtection`.

@@ -1,8 +1,8 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, notify, protect,
-    report, run, simulate, status, top, usage, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, jobs, kill, limit, notify,
+    protect, report, run, simulate, status, top, usage, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Protect(protect::Arguments),
     /// Start a program with a line of its own for all that it starts.
     Run(run::Arguments),
+    /// List what was started with a line of its own, or end one.
+    Jobs(jobs::Arguments),
     /// End processes, and have their memory back at full speed.
     Kill(kill::Arguments),
     /// What was killed or refused, oldest first.

@@ -9,6 +9,7 @@ pub(crate) mod frag;
 pub(crate) mod generate;
 pub(crate) mod history;
 pub(crate) mod import;
+pub(crate) mod jobs;
 pub(crate) mod kill;
 pub(crate) mod limit;
 pub(crate) mod notify;

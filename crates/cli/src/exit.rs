@@ -77,7 +77,10 @@ impl From<CallError> for Failure {
             CallError::NotRunning { .. } => Exit::NotRunning,
             CallError::NotPermitted(_) => Exit::NotPermitted,
             CallError::Invalid(_) => Exit::Usage,
-            CallError::NotFound(_) | CallError::Refused(_) | CallError::NoAnswer { .. } => Exit::Failed,
+            CallError::NotFound(_)
+            | CallError::Busy(_)
+            | CallError::Refused(_)
+            | CallError::NoAnswer { .. } => Exit::Failed,
         };
         Self::Told { exit, message: error.to_string() }
     }

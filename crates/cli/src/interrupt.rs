@@ -3,16 +3,31 @@
 use crate::exit::Failure;
 use nix::{
     errno::Errno,
+    libc::SI_KERNEL,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use std::{os::fd::AsFd as _, thread, time::Duration};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    thread,
+    time::Duration,
+};
 
 /// What ends a program.
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) signal: Signal,
+    /// A terminal sends it, to all of its foreground group.
+    pub(crate) by_terminal: bool,
+    /// Who sent it; 0 where that is in no pid namespace of ours.
+    pub(crate) pid: u32,
+}
 
 /// From the moment it is made, the signals that end a program wait for [`Interrupt::wait`].
 #[derive(Debug)]
@@ -28,12 +43,30 @@ impl Interrupt {
 
     /// Holds others back as well.
     pub(crate) fn and(others: &[Signal]) -> Result<Self, Failure> {
-        let set: SigSet = ENDING.iter().chain(others).copied().collect();
+        let set = set(others);
         let signals = set
             .thread_block()
             .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK))
             .map_err(|errno| Failure::failed(format_args!("cannot wait for signals: {errno}")))?;
         Ok(Self { signals })
+    }
+
+    /// Lets through what [`Interrupt::and`] holds back, in a process that was started from there.
+    pub(crate) fn let_through(others: &[Signal]) -> Result<(), Errno> {
+        set(others).thread_unblock()
+    }
+
+    /// Can be read when one has come.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
+    }
+
+    /// The next that has come.
+    pub(crate) fn next(&self) -> Option<Sent> {
+        let told = self.signals.read_signal().ok().flatten()?;
+        let signal = i32::try_from(told.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok())?;
+        let by_terminal = told.ssi_code == SI_KERNEL;
+        Some(Sent { signal, by_terminal, pid: told.ssi_pid })
     }
 
     /// Waits so long, to the millisecond. Whether a signal came, then or before.
@@ -52,13 +85,14 @@ impl Interrupt {
         thread::spawn(move || {
             // Who is stopped and continued in between is interrupted.
             while matches!(self.ready(PollTimeout::NONE), Ok(_) | Err(Errno::EINTR)) {
-                let told = self.signals.read_signal().ok().flatten();
-                let signal = told.and_then(|told| i32::try_from(told.ssi_signo).ok());
-                let signal = signal.and_then(|number| Signal::try_from(number).ok());
-                if signal.is_some_and(|signal| !tell(signal)) {
+                if self.next().is_some_and(|sent| !tell(sent.signal)) {
                     return;
                 }
             }
         });
     }
+}
+
+fn set(others: &[Signal]) -> SigSet {
+    ENDING.iter().chain(others).copied().collect()
 }

@@ -8,6 +8,7 @@ mod arguments;
 mod commands;
 mod exit;
 mod feed;
+mod hook;
 mod input;
 mod interrupt;
 mod names;
@@ -18,8 +19,8 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, notify, protect,
-    report, run, simulate, status, top, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, jobs, kill, limit, notify,
+    protect, report, run, simulate, status, top, why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon and its questions to the name services, the workloads of the benches and of the demo.
+/// daemon and its questions to the name services, what `run` runs when a line is near, the workloads of the benches and of the
+/// demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
@@ -60,6 +62,7 @@ fn inner_part() -> Option<ExitCode> {
         plimsoll_daemon::directory::lookup::SUBCOMMAND => {
             Some(ended(plimsoll_daemon::directory::lookup::main().map(|()| Exit::Done)))
         }
+        run::LET_THROUGH => Some(ended(Err(run::let_signals_through(std::env::args_os().skip(2))))),
         "bench-workload" => {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
             Some(ExitCode::from(u8::try_from(status).unwrap_or(1)))
@@ -90,6 +93,7 @@ fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::Protect(arguments) => protect::run(&arguments, &socket, out),
         Command::Run(arguments) => run::run(&arguments, &socket),
+        Command::Jobs(arguments) => jobs::run(&arguments, &socket, out),
         Command::Kill(arguments) => kill::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),

@@ -18,6 +18,11 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
+/// Says what is wrong on standard error, where somebody reads it.
+pub(crate) fn complain(what: impl std::fmt::Display) {
+    writeln!(io::stderr(), "plimsoll: {}", printable(&what.to_string())).ok();
+}
+
 /// One value as JSON on lines of its own.
 pub(crate) fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), serde_json::Error> {
     serde_json::to_writer_pretty(&mut *out, value)?;

@@ -270,7 +270,7 @@ fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
         });
         for user in [60_418, ALICE] {
             let told = Caller::of(&fixture, user).answer();
-            assert_refused(told, ["Unavailable", "too many connections"]);
+            assert_refused(told, ["Busy", "too many connections"]);
         }
         Caller::of(&fixture, 60_430).call("Status", &json!({})).unwrap();
         drop(callers);

@@ -25,22 +25,24 @@ use crate::{
     workingset::{SavedTunables as Tunables, WorkingSet},
 };
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView, NearView},
+    accounts::{AccountProcesses, AccountView, JobView, NearView},
+    message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
 use plimsoll_policy::{
-    account::Account,
+    account::{Account, Counted},
     incident::Incident,
     lines::{Cleared, Job, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
     reading::Reading,
     recorder::Outlook,
     units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
+    victim::VictimId,
     workingset::TunableChange,
 };
 use plimsoll_sys::{
     bpf::ABOVE_MOST,
-    process::{PidFd, ProcRoot},
+    process::{PidFd, ProcRoot, ProcessError},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -271,7 +273,7 @@ impl ControlService {
     }
 
     /// Who asks for a job, held: nobody else gets into it by its number.
-    fn starter(peer: Peer) -> Result<PidFd, Refusal> {
+    fn starter(peer: Peer) -> Result<(PidFd, VictimId), Refusal> {
         let gone =
             |why: &dyn Display| Refusal::NotFound(format!("who asked for a job cannot be held: {why}"));
         let pid = peer.pid.ok_or_else(|| gone(&"it is in another pid namespace"))?;
@@ -279,7 +281,7 @@ impl ControlService {
         let facts = ProcRoot::open(Path::new("/proc")).and_then(|mut root| root.process(pid));
         let facts = facts.map_err(|error| gone(&error))?;
         if process.has_exited().is_ok_and(|exited| !exited) && facts.uid == peer.uid {
-            Ok(process)
+            Ok((process, VictimId { pid, start_ns: facts.start_ns }))
         } else {
             Err(gone(&"it has exited"))
         }
@@ -340,6 +342,29 @@ impl ControlService {
             }
             .and_then(|count| u64::try_from(count).ok())
             .unwrap_or(0);
+        }
+    }
+
+    /// What jobs are apart from their accounts.
+    fn tell_of_jobs(&self, views: &mut [AccountView]) {
+        let book = Arc::clone(&self.kept().book);
+        let mut proc = None;
+        for view in views {
+            let Some(Counted::Job(id)) = view.account.counted() else { continue };
+            let Some(job) = book.jobs().get(id) else { continue };
+            let proc = proc.get_or_insert_with(|| ProcRoot::open(Path::new("/proc")).ok()).as_mut();
+            // `None`: it is not known whether it is there.
+            let runs = job.first.zip(proc).and_then(|(first, proc)| match proc.process(first.pid) {
+                Ok(found) => Some(found.start_ns == first.start_ns && !found.dying),
+                Err(ProcessError::Vanished(_)) => Some(false),
+                Err(_) => None,
+            });
+            view.job = Some(JobView {
+                uid: job.user,
+                outer: job.outer.map(Account::Job),
+                pid: job.first.map(|first| first.pid).filter(|_| runs == Some(true)),
+                orphans: runs.map(|runs| if runs { 0 } else { view.processes }),
+            });
         }
     }
 
@@ -472,6 +497,7 @@ impl Control for ControlService {
             guard.state = self.working_set.words();
         }
         self.measure(&mut status.accounts);
+        self.tell_of_jobs(&mut status.accounts);
         // What it has locked of files is the working set's, and in memory once, whoever maps it.
         let locked = self.working_set.locked_bytes();
         status.guards.own.resident_bytes = resident_bytes().map(|bytes| bytes.saturating_sub(locked));
@@ -484,6 +510,7 @@ impl Control for ControlService {
         let only = only.cloned();
         let mut views = self.caller.ask(|reply| Request::Accounts { only, asker: peer.uid, reply })?;
         self.measure(&mut views);
+        self.tell_of_jobs(&mut views);
         Ok(views)
     }
 
@@ -538,12 +565,13 @@ impl Control for ControlService {
         Ok(cleared)
     }
 
-    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         let StartJob { name, line } = start;
         if let Some(line) = &line {
             validate(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         }
-        let process = Arc::new(Self::starter(peer)?);
+        let (process, first) = Self::starter(peer)?;
+        let process = Arc::new(process);
         // Who has no job may have no account, and what they run is to be entered.
         let has_one = self.kept().book.jobs().has(peer.uid);
         self.pace(peer, if has_one { JOB_EVERY } else { CHANGE_EVERY });
@@ -555,15 +583,20 @@ impl Control for ControlService {
         let outer = outer.filter(|id| kept.book.jobs().get(*id).is_some_and(|job| job.user == peer.uid));
         self.make_room_for_job(&mut kept, peer.uid, outer)?;
         let mut book = (*kept.book).clone();
-        let job = book.jobs_mut().add(Job { user: peer.uid, outer, name, line });
+        let job = book.jobs_mut().add(Job { user: peer.uid, outer, name, line, first: Some(first) });
         let place = Place::Job(job, peer.uid);
         self.commit(&mut kept, book, Change::One { place, now: false })?;
         let entered = self.caller.ask(|reply| Request::Jobs(OfJobs::Enter { process, job, reply }));
-        if let Err(refusal) = entered {
-            self.remove_jobs(&mut kept, &[job])?;
-            return Err(refusal);
-        }
-        Ok(job)
+        let next_incident_id = match entered {
+            Ok(next) => Some(next),
+            Err(refusal) => {
+                self.remove_jobs(&mut kept, &[job])?;
+                return Err(refusal);
+            }
+        };
+        let line = kept.book.resolve_counted(job.into(), self.mem_total, self.page_size);
+        let hard_bytes = line.filter(|line| !line.is_none()).map(|line| self.page_size.to_bytes(line.hard).0);
+        Ok(StartJobReply { account: Account::Job(job), hard_bytes, next_incident_id })
     }
 
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {
@@ -595,8 +628,8 @@ impl Control for ControlService {
     }
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
-        let HistoryQuery { since, before_id, limit } = query;
-        let found = self.reader.query(&Query { since, before_id, limit });
+        let HistoryQuery { since, after_id, before_id, limit } = query;
+        let found = self.reader.query(&Query { since, after_id, before_id, limit });
         // An idle daemon keeps no cache.
         self.reader.close();
         found.map_err(|error| unread(&error))

@@ -3,6 +3,7 @@
 pub(crate) mod cgroups;
 pub(crate) mod cmdlines;
 pub(crate) mod copied;
+pub(crate) mod jobs;
 pub(crate) mod meter;
 pub(crate) mod names;
 pub(crate) mod patient;

@@ -41,7 +41,7 @@ type Charged = BTreeMap<u64, (Uid, Pages)>;
 /// Who is in an account.
 #[derive(Debug)]
 enum Members {
-    /// Whom a user is charged for.
+    /// Whom a user is charged for, or a job.
     Charged(Charged),
     /// Whom a group is charged for.
     Shared(Charged),
@@ -142,15 +142,17 @@ impl Inspection {
         let mut limits = Limits::open(&Pins::new(&self.pin))?;
         let accounts = limits.accounts()?;
         let is_wanted = |one: &&AccountFacts| one.whose.user().is_none() && wanted.contains(&one.whose);
-        let groups: BTreeMap<u32, Counted> =
+        let shared: BTreeMap<u32, Counted> =
             accounts.iter().filter(is_wanted).map(|one| (one.index, one.whose)).collect();
-        let is_below = |one: &&AccountFacts| one.above.iter().any(|above| groups.contains_key(above));
+        let is_below = |one: &&AccountFacts| one.above.iter().any(|above| shared.contains_key(above));
         let members: BTreeMap<u32, &AccountFacts> =
             accounts.iter().filter(is_below).map(|one| (one.index, one)).collect();
         limits.address_spaces(|space| {
             let user = Some(Counted::User(space.user)).filter(|user| wanted.contains(user));
             let above = members.get(&space.account).into_iter().flat_map(|member| &member.above);
-            let all = above.filter_map(|above| groups.get(above)).copied().chain(user);
+            // A job has processes itself, and those of the jobs in it.
+            let all =
+                above.chain([&space.account]).filter_map(|index| shared.get(index)).copied().chain(user);
             for whose in all.filter(|_| !space.left) {
                 charged.entry(whose).or_default().insert(space.mm, (space.uid, space.own));
             }

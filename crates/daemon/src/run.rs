@@ -8,8 +8,8 @@ use crate::{
     directory::Wanted,
     errands, expedite,
     expedite::{Expedite, Others},
-    facts::{meter::InForceFile, names::NameReader},
-    foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
+    facts::{jobs::JobFinder, meter::InForceFile, names::NameReader},
+    foreign_kills::{ForeignKills, Link as ForeignLink, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, LastDefence, LastDefenceSetup,
         Ledger, Originals, PendingKills, Setup, Shield, Systemd, Workers, WorkersSetup, mailbox,
@@ -367,14 +367,14 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     }));
     let last_defence =
         start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
-    let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
-    let to_foreign = foreign_kills.link();
+    let told = (inputs.kernel_log, last_defence.arrangements(), job_finder(&pins)?);
+    let (foreign_kills, to_foreign) = start_foreign(told, &links, &history)?;
     let eligibility =
         Eligibility { shield: Arc::new(Shield::new(&config)), rules: Arc::new(guards.rules), originals };
     let context = Context {
         kernel: Host::new(&offload, proc()?, proc()?),
         pending: PendingKills::new(reaper),
-        ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
+        ledger: ledger(&history, &pins)?,
         notices,
         eligibility,
         workers,
@@ -455,16 +455,26 @@ fn start_last_defence(
     LastDefence::start(inputs, &offload).map_err(failed)
 }
 
+fn job_finder(pins: &Pins) -> Result<JobFinder, RunError> {
+    let proc = ProcRoot::open(Path::new("/proc")).map_err(failed)?;
+    Ok(JobFinder { proc, pins: pins.clone() })
+}
+
+fn ledger(history: &History, pins: &Pins) -> Result<Ledger, RunError> {
+    let ledger = Ledger::new(history.writer.clone(), history.next_id, page_size());
+    Ok(ledger.tell_jobs(job_finder(pins)?))
+}
+
 fn start_foreign(
-    log: Result<KernelLog, String>,
+    (log, arrangements, jobs): (Result<KernelLog, String>, Arrangements, JobFinder),
     links: &Links,
     history: &History,
-    arrangements: Arrangements,
-) -> Result<ForeignKills, RunError> {
+) -> Result<(ForeignKills, ForeignLink), RunError> {
     let Links { offload, caller, journal } = links.clone();
     let inputs = ForeignKillsSetup {
         log,
         proc: ProcRoot::open(Path::new("/proc")).map_err(failed)?,
+        jobs,
         page_size: page_size(),
         caller,
         writer: history.writer.clone(),
@@ -473,7 +483,9 @@ fn start_foreign(
         arrangements,
         sources: Sources::of_machine(),
     };
-    ForeignKills::start(inputs, &offload).map_err(failed)
+    let started = ForeignKills::start(inputs, &offload).map_err(failed)?;
+    let link = started.link();
+    Ok((started, link))
 }
 
 /// Starts whoever answers those that ask for memory. Lines are guarded without it, too.

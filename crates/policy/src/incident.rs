@@ -3,7 +3,7 @@
 use crate::{
     account::Account,
     frag::compaction::Ended,
-    units::{Bytes, Pid, Uid},
+    units::{Bytes, JobId, Pid, Uid},
 };
 use alloc::{string::String, vec::Vec};
 use jiff::Timestamp;
@@ -95,6 +95,9 @@ pub struct Victim {
     /// Its user's session stood on it when it was compared: it came after all others of its account.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub session: bool,
+    /// The jobs that it was in, the innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobId>,
 }
 
 /// What compacting memory ahead of need came to.

@@ -65,7 +65,7 @@ pub enum Refused {
     #[error("you are not known to be in the group {0}; only its members and root may read its line")]
     NotYourGroup(Gid),
     /// Another user's job, or none that there is.
-    #[error("there is no job {0} of yours; 'plimsoll limit show' lists those there are")]
+    #[error("there is no job {0} of yours; 'plimsoll jobs' lists those there are")]
     NotYourJob(JobId),
     /// Nothing that a line of one's own could be below.
     #[error(

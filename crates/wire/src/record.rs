@@ -7,7 +7,7 @@ use crate::{
 use plimsoll_policy::{
     account::Counted,
     selection::Weight,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{JobId, Nanos, Pages, Pid, Uid},
 };
 
 #[cfg(test)]
@@ -96,6 +96,8 @@ pub struct RecordProcess {
     pub pages: Pages,
     /// What each of its pages counts; neutral where nobody has said anything.
     pub weight: Weight,
+    /// The job that it is in.
+    pub job: Option<JobId>,
     /// Its cgroup v2 id.
     pub cgroup_id: Option<u64>,
     /// Printable `comm`; `None` where the charge came from outside the process.
@@ -160,6 +162,7 @@ fn process(record: &abi::plimsoll_record) -> RecordProcess {
         uid: Uid(record.uid),
         pages: pages(record.mm_pages),
         weight: u16::try_from(record.weight).ok().and_then(Weight::from_permille).unwrap_or_default(),
+        job: (record.job != 0).then_some(JobId(record.job)),
         cgroup_id: (record.cgroup_id != 0).then_some(record.cgroup_id),
         comm: own.then(|| Printable(comm).to_string()),
         cmdline: if own { printable_cmdline(args) } else { None },

@@ -23,14 +23,17 @@ const ORDER: [&str; 12] = [
 ];
 
 /// Of the command line, what may use the crates below.
-const NOT_EVERYDAY: [&str; 8] = [
+const NOT_EVERYDAY: [&str; 11] = [
     "main.rs",
     "commands/bench",
     "commands/daemon",
     "commands/demo",
     "commands/doctor",
     "commands/frag",
+    "commands/jobs",
     "commands/kill",
+    "commands/run/child",
+    "commands/run/watch",
     "commands/simulate",
 ];
 

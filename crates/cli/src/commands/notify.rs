@@ -132,7 +132,7 @@ impl Notifier {
             near: Some(self.near.clone()),
         })?;
         if let Some(last) = self.last.filter(|last| news.newest_id > *last) {
-            for incident in client.history_after(last, AT_ONCE)? {
+            for incident in client.history_after(last, AT_ONCE, |_| true)? {
                 self.take(&incident);
             }
         }

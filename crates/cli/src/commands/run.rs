@@ -1,14 +1,27 @@
 //! `plimsoll run`: starts a program as a job, with a line of its own for all that it starts; or with its memory granted or
 //! refused, though it was not written for libtmalloc.
 //!
-//! The program takes this process's place: its exit status, signals and terminal are its own.
+//! The program takes this process's place: its exit status, signals and terminal are its own. Where whoever starts it wants to
+//! hear of the job, this process stays beside it ([`watch`]), and one like it takes the program's place.
 
+mod arguments;
+mod child;
+mod events;
+mod listen;
 mod program;
+mod watch;
 
-use super::limit::{AVAILABLE, soft_size};
+pub(crate) use arguments::Arguments;
+use arguments::not_started;
+pub(crate) use child::{LET_THROUGH, let_signals_through};
+
+use super::limit::soft_size;
 use crate::exit::{Ending, Exit, Failure};
-use clap::{Args, builder::PossibleValuesParser};
-use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME, client::Client, message::StartJobCall};
+use plimsoll_api::{
+    CONTROL_SOCKET, TMALLOC_SOCKET_NAME,
+    client::Client,
+    message::{StartJobCall, StartJobReply},
+};
 use plimsoll_policy::{account::Action, size::Size};
 use rustix::net::{SocketAddrUnix, SocketFlags, SocketType};
 use std::{
@@ -18,49 +31,20 @@ use std::{
     os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
 
 /// As cargo calls the library, and as it is installed.
 const BUILT: &str = "libtmalloc_preload.so";
 const INSTALLED: &str = "libtmalloc-preload.so";
+/// How long a start may take: many at once take turns.
+const STARTED_WITHIN: Duration = Duration::from_secs(60);
 /// What the dynamic linker and the library look at.
 const PRELOAD: &str = "LD_PRELOAD";
 const SOCKET: &str = "PLIMSOLL_TMALLOC_SOCKET";
 const WITHOUT_DAEMON: &str = "TMALLOC_WITHOUT_DAEMON";
 
-/// What is run, and how.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: that of CMD (128 and its number for a signal, as a shell shows it); 125 it was not started, \
-                        126 it cannot be executed, 127 it was not found."
-)]
-pub(crate) struct Arguments {
-    /// Draw a line for CMD and all that it starts, together: 512M, 1.5G, 25% (of RAM), or bytes. Without it they are counted
-    /// only. Your own line holds for them as well.
-    #[arg(long, value_name = "SIZE")]
-    limit: Option<String>,
-    /// Where notice is given: a size, or a percentage of SIZE [default: 90%].
-    #[arg(long, value_name = "SIZE|PCT", requires = "limit")]
-    soft: Option<String>,
-    /// What crossing that line does [default: kill].
-    #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
-    action: Option<String>,
-    /// What the job is called in lists.
-    #[arg(long)]
-    name: Option<String>,
-    /// Give CMD its memory by libtmalloc: at your line, or that of SIZE, it is told that there is none (malloc is NULL, mmap
-    /// ENOMEM), and is not killed for asking. Without a limit and a name it is no job.
-    #[arg(long)]
-    tmalloc: bool,
-    /// The library that is preloaded; else the one that is installed with plimsoll.
-    #[arg(long, env = "PLIMSOLL_TMALLOC_PRELOAD", value_name = "FILE", hide = true)]
-    library: Option<PathBuf>,
-    /// The program, and what it is given.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
-/// Comes back only where it could not be started.
+/// Comes back only where CMD could not be started.
 pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     let Some((name, rest)) = arguments.command.split_first() else {
         return Err(not_started("no program is named: plimsoll run --limit 2G -- CMD"));
@@ -69,14 +53,23 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
         exit: Exit::NoSuchProgram,
         message: format!("'{}' is not found; is it installed, and in PATH?", name.display()),
     })?;
-    program::check(&found).map_err(|why| not_started(format_args!("'{}' {why}", found.display())))?;
+    if arguments.is_watched() {
+        return watch::run(arguments, socket);
+    }
     let mut command = Command::new(name);
     command.args(rest);
     if arguments.tmalloc {
+        program::check(&found).map_err(|why| not_started(format_args!("'{}' {why}", found.display())))?;
         give_memory(&mut command, arguments, socket)?;
     }
-    if !arguments.tmalloc || arguments.limit.is_some() || arguments.name.is_some() {
-        start_job(arguments, socket)?;
+    if !arguments.tmalloc
+        || arguments.limit.is_some()
+        || arguments.name.is_some()
+        || arguments.job_fd.is_some()
+    {
+        let report = arguments.job_fd.map(child::JobReport::of).transpose()?;
+        let job = start_job(arguments, socket)?;
+        report.map_or(Ok(()), |report| report.tell(&job))?;
     }
     let error = command.exec();
     Err(Failure::Told {
@@ -86,13 +79,13 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
 }
 
 /// Puts this process into a job, with what is run in its place.
-fn start_job(arguments: &Arguments, socket: &Path) -> Result<(), Failure> {
+fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Failure> {
     let start = wanted_job(arguments).map_err(|failure| match failure {
         Failure::Told { message, .. } => not_started(message),
         Failure::ReaderGone => failure,
     })?;
-    let started = Client::connect(socket).and_then(|mut daemon| daemon.start_job(&start));
-    started.map(drop).map_err(not_started)
+    let until = Instant::now() + STARTED_WITHIN;
+    Client::ask(socket, STARTED_WITHIN, until, |daemon| daemon.start_job(&start)).map_err(not_started)
 }
 
 fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {
@@ -121,10 +114,6 @@ fn give_memory(command: &mut Command, arguments: &Arguments, socket: &Path) -> R
     }
     command.env(PRELOAD, library).env(SOCKET, socket);
     Ok(())
-}
-
-fn not_started(message: impl ToString) -> Failure {
-    Failure::Told { exit: Exit::NotStarted, message: message.to_string() }
 }
 
 /// What LD_PRELOAD has to be: the library, before what is preloaded already.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use plimsoll_api::{
     accounts::{AccountProcesses, AccountView, NearView},
+    message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
@@ -15,7 +16,7 @@ use plimsoll_policy::{
     account::{Account, Source},
     incident::{Incident, Victim},
     lines::{Cleared, Job, LineBook, Place, Target, UidRange, validate},
-    units::{Bytes, JobId, PageSize, Pid, Uid},
+    units::{Bytes, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
 use serde_json::json;
@@ -111,6 +112,7 @@ impl Control for FakeDaemon {
                 target: Some(resolved.set_as.target()),
                 set_by: Some(resolved.set_as.set_by()),
                 note: None,
+                job: None,
                 process_list: None,
                 process_list_more: None,
             })
@@ -142,9 +144,10 @@ impl Control for FakeDaemon {
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
     }
 
-    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
-        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line };
-        Ok(self.book.lock().unwrap().jobs_mut().add(job))
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
+        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line, first: None };
+        let account = Account::Job(self.book.lock().unwrap().jobs_mut().add(job));
+        Ok(StartJobReply { account, hard_bytes: None, next_incident_id: Some(7) })
     }
 
     fn protection(&self, _peer: Peer) -> Result<ProtectView, Refusal> {
@@ -163,6 +166,7 @@ impl Control for FakeDaemon {
         let incidents = self.incidents.lock().unwrap();
         let admitted = incidents.iter().filter(|incident| {
             query.since.is_none_or(|since| incident.time >= since)
+                && incident.id > query.after_id
                 && query.before_id.is_none_or(|before| incident.id < before)
         });
         let mut page: Vec<_> = admitted.cloned().collect();

@@ -208,9 +208,14 @@ impl Fixture {
 
     /// A Python script as [`Fixture::python`] runs it, in a job; `options` as `plimsoll run` takes them.
     pub fn job(&self, user: u32, options: &[&str], script: &str) -> Program {
+        Program::of(self.job_command(user, options, script))
+    }
+
+    /// The command of that.
+    pub fn job_command(&self, user: u32, options: &[&str], script: &str) -> Command {
         let mut command = self.plimsoll_as(user);
         command.arg("run").args(options).args(["--", PYTHON, "-c", &format!("{PRELUDE}{script}")]);
-        Program::of(command)
+        command
     }
 
     /// Runs `plimsoll` as a user, to its end: status, standard output, standard error.

@@ -4,6 +4,7 @@ use super::peer::Peer;
 use jiff::Timestamp;
 use plimsoll_api::{
     accounts::{AccountProcesses, AccountView, DefaultView, GroupView, NearView},
+    message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
@@ -11,7 +12,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
-    units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
+    units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
 use std::{sync::Arc, time::Duration};
@@ -79,10 +80,12 @@ pub struct Inspected {
 }
 
 /// Which incidents: the newest `limit` of those that all other fields admit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistoryQuery {
     /// Not before this moment.
     pub since: Option<Timestamp>,
+    /// Only those with a larger id.
+    pub after_id: u64,
     /// Only those with a smaller id: the page before one already read.
     pub before_id: Option<u64>,
     /// How many at most; 1 to [`super::plimsoll::PAGE_INCIDENTS`] plus one.
@@ -151,7 +154,7 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// [`Refusal::Invalid`] for what [`plimsoll_policy::lines::validate`] refuses, [`Refusal::NotFound`] where the process is
     /// gone; any other [`Refusal`].
-    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal>;
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal>;
 
     /// What is kept in memory, with everything in it.
     ///

@@ -135,7 +135,7 @@ fn every_error_sent_is_described() {
         reply(&fake, ALICE, "GetIncident", &json!({"id": 99})),
         reply(&fake, ALICE, "SetProtection", &json!({"settings": ["clean_min_ratio=20"]})),
         reply(&fake, Uid(0), "SetProtection", &json!({"settings": ["clean_min_ratio=101"]})),
-        serde_json::from_slice(dialogue::unavailable("busy").split_last().unwrap().1).unwrap(),
+        serde_json::from_slice(dialogue::busy("busy").split_last().unwrap().1).unwrap(),
     ];
     for reply in refused {
         let name = reply["error"].as_str().unwrap().strip_prefix("io.plimsoll.").unwrap();

@@ -97,8 +97,8 @@ impl Interface for Described {
 }
 
 /// The reply to a client that is turned away before it has asked for anything.
-pub(super) fn unavailable(why: &str) -> Vec<u8> {
-    bytes(&refused(&Refusal::Unavailable(why.to_owned())))
+pub(super) fn busy(why: &str) -> Vec<u8> {
+    bytes(&error("Busy", why))
 }
 
 /// The reply to a request that is too long to be read.
@@ -115,7 +115,11 @@ fn refused(refusal: &Refusal) -> Reply {
         Refusal::Unavailable(_) => "Unavailable",
         Refusal::Internal(_) => "Internal",
     };
-    Reply::error(format!("{INTERFACE}.{name}"), Some(json!({ "message": refusal.to_string() })))
+    error(name, &refusal.to_string())
+}
+
+fn error(name: &str, message: &str) -> Reply {
+    Reply::error(format!("{INTERFACE}.{name}"), Some(json!({ "message": message })))
 }
 
 fn invalid_parameter(parameter: &str) -> Reply {

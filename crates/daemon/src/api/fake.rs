@@ -7,7 +7,8 @@ use super::{
 };
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView, NearView, ProcessView},
+    accounts::{AccountProcesses, AccountView, JobView, NearView, ProcessView},
+    message::StartJobReply,
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
         GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, PressureSocketView, ReapingView,
@@ -87,6 +88,7 @@ impl Fake {
             target: Some(resolved.set_as.target()),
             set_by: Some(resolved.set_as.set_by()),
             note: None,
+            job: Some(JobView { uid, outer: Some(Account::Job(JobId(3))), pid: None, orphans: Some(3) }),
             process_list: None,
             process_list_more: None,
         })
@@ -112,6 +114,7 @@ fn victim(uid: Uid) -> Victim {
         usage_bytes: 900 << 20,
         weight_permille: None,
         session: false,
+        jobs: Vec::from([JobId(7)]),
     }
 }
 
@@ -273,10 +276,11 @@ impl Control for Fake {
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
     }
 
-    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         self.note(&format!("start_job {:?}", start.name), peer);
-        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line };
-        Ok(self.book.lock().unwrap().jobs_mut().add(job))
+        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line, first: None };
+        let account = Account::Job(self.book.lock().unwrap().jobs_mut().add(job));
+        Ok(StartJobReply { account, hard_bytes: None, next_incident_id: Some(7) })
     }
 
     fn expedite(&self, peer: Peer, pid: Pid, _start_ns: u64) -> Result<bool, Refusal> {
@@ -329,6 +333,7 @@ impl Control for Fake {
         let incidents = self.incidents.lock().unwrap();
         let admitted = incidents.iter().filter(|incident| {
             query.since.is_none_or(|since| incident.time >= since)
+                && incident.id > query.after_id
                 && query.before_id.is_none_or(|before| incident.id < before)
         });
         let mut page: Vec<_> = admitted.cloned().collect();

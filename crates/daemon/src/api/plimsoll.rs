@@ -36,8 +36,8 @@ const FILES_TOLD_MAX: usize = 1024;
 const PAGE_BYTES_MAX: usize = 256 * 1024;
 /// How long a call waits for an incident at most: half of what a client waits for an answer.
 const AWAITED_AT_MOST: Duration = Duration::from_secs(30);
-/// From one look for an incident that is awaited to the next.
-const AWAITED_APART: Duration = Duration::from_millis(250);
+/// From one look for an incident that is awaited to the next, which takes in what is new alone.
+const AWAITED_APART: Duration = Duration::from_millis(20);
 /// How many pages are searched for the newest incident that a peer may see, so that one call stays a small matter.
 const PAGES_SEARCHED_MAX: usize = 16;
 
@@ -213,8 +213,7 @@ impl Plimsoll<'_> {
             }
         }
         let line = hard.map(|hard| Line { hard, soft, action: action.unwrap_or(Action::Kill) });
-        let job = self.control.start_job(self.peer, StartJob { name, line })?;
-        Ok(StartJobReply { account: Account::Job(job) })
+        self.control.start_job(self.peer, StartJob { name, line })
     }
 
     fn show_protection(&self, call: ShowProtection) -> Result<ProtectionReply, Refusal> {
@@ -249,7 +248,7 @@ impl Plimsoll<'_> {
             Some(0) => return Err(Refusal::Invalid("limit 0: give at least 1".to_owned())),
             Some(limit) => usize::try_from(limit).map_or(PAGE_INCIDENTS, |limit| limit.min(PAGE_INCIDENTS)),
         };
-        let query = HistoryQuery { since: call.since, before_id: call.before_id, limit };
+        let query = HistoryQuery { since: call.since, after_id: 0, before_id: call.before_id, limit };
         let page = self.page(query)?;
         let standing = self.control.standing()?;
         let visible = page
@@ -306,7 +305,9 @@ impl Plimsoll<'_> {
             Err(Refusal::NotFound(_)) => Ok(0),
             found => found,
         };
-        let mut newest = found(self.newest_id(PAGES_SEARCHED_MAX))?;
+        // What the caller knows is not searched, and nothing is looked at twice.
+        let mut looked_to = call.after_id;
+        let mut newest = found(self.newest_id(&mut looked_to, PAGES_SEARCHED_MAX))?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let mut near = self.control.near();
@@ -319,7 +320,7 @@ impl Plimsoll<'_> {
             // Whoever takes incident after incident has nobody look more often than so, nor further back than at what is new.
             thread::sleep(AWAITED_APART.min(left));
             told = self.control.await_news(Some(told), until.saturating_duration_since(Instant::now()));
-            newest = newest.max(found(self.newest_id(1))?);
+            newest = newest.max(found(self.newest_id(&mut looked_to, 1))?);
         }
     }
 
@@ -332,15 +333,17 @@ impl Plimsoll<'_> {
     }
 
     fn newest_visible(&self) -> Result<Incident, Refusal> {
-        self.visible(Pick::Id(self.newest_id(PAGES_SEARCHED_MAX)?))
+        self.visible(Pick::Id(self.newest_id(&mut 0, PAGES_SEARCHED_MAX)?))
     }
 
-    /// Of the newest incident that the peer may see, on the newest of so many pages.
-    fn newest_id(&self, pages: usize) -> Result<u64, Refusal> {
-        let mut query = HistoryQuery { since: None, before_id: None, limit: PAGE_INCIDENTS };
+    /// Of the newest incident after that one that the peer may see, on the newest of so many pages; and how far this looked.
+    fn newest_id(&self, looked_to: &mut u64, pages: usize) -> Result<u64, Refusal> {
+        let mut query =
+            HistoryQuery { after_id: *looked_to, limit: PAGE_INCIDENTS, ..HistoryQuery::default() };
         let standing = self.control.standing()?;
         for _ in 0..pages {
             let page = self.page(query)?;
+            *looked_to = page.incidents.last().map_or(*looked_to, |last| last.id.max(*looked_to));
             let mut newest_first = page.incidents.iter().rev();
             let visible =
                 newest_first.find(|incident| permission::may_see(incident, self.peer.uid, &standing.book));

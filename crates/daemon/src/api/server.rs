@@ -286,7 +286,7 @@ impl Acceptor {
     fn turn_away(&self, stream: &UnixStream, why: &str) {
         count(&self.tally.turned_away);
         // A fresh connection's buffer has room for it; a client for whom that is not so learns from the closing alone.
-        drop(write_within(stream, &dialogue::unavailable(why), TURN_AWAY_PATIENCE));
+        drop(write_within(stream, &dialogue::busy(why), TURN_AWAY_PATIENCE));
     }
 
     /// Waits, so that neither a shortage of descriptors nor a client turns into a busy loop; a stop ends the wait.

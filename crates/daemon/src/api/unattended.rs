@@ -7,6 +7,7 @@ use super::{
 };
 use plimsoll_api::{
     accounts::{AccountProcesses, AccountView, NearView},
+    message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
@@ -14,7 +15,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Target},
-    units::{JobId, Pid, Uid},
+    units::{Pid, Uid},
     workingset::TunableChange,
 };
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Control for Unattended {
         refuse()
     }
 
-    fn start_job(&self, _: Peer, _: StartJob) -> Result<JobId, Refusal> {
+    fn start_job(&self, _: Peer, _: StartJob) -> Result<StartJobReply, Refusal> {
         refuse()
     }
 

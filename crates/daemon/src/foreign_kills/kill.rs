@@ -71,6 +71,7 @@ pub(super) fn victim(marked: &Marked, told: &Told, page_size: PageSize) -> Victi
                 usage_bytes: page_size.to_bytes(pages).0,
                 weight_permille: None,
                 session: false,
+                jobs: Vec::new(),
             }
         }
         // Older kernels tell a thread's number: of most processes it is the process's, too.
@@ -84,6 +85,7 @@ pub(super) fn victim(marked: &Marked, told: &Told, page_size: PageSize) -> Victi
             usage_bytes: killed.and_then(|line| line.bytes).unwrap_or_default(),
             weight_permille: None,
             session: false,
+            jobs: Vec::new(),
         },
     }
 }

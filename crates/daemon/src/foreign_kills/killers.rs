@@ -331,6 +331,7 @@ impl Listener {
                 usage_bytes: line.resident.unwrap_or_default().0,
                 weight_permille: None,
                 session: false,
+                jobs: Vec::new(),
             }],
             arranged: None,
         };

@@ -9,6 +9,7 @@ use super::{
     messages::{Message, Shared},
 };
 use crate::{
+    facts::jobs::JobFinder,
     guard::{ArrangedKill, Arrangements, Caller, Request},
     history::{HistoryError, Reader, Writer},
     journal::{Journal, Notices},
@@ -20,7 +21,7 @@ use nix::{
     sys::epoll::EpollFlags,
 };
 use plimsoll_policy::{
-    units::{PageSize, Pid, Uid},
+    units::{JobId, PageSize, Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::{
@@ -30,7 +31,7 @@ use plimsoll_sys::{
 };
 use plimsoll_wire::marked::Marked;
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     sync::{
         Arc,
@@ -68,6 +69,7 @@ pub(crate) struct Setup {
     /// Opened while there was the right to.
     pub(crate) log: Result<KernelLog, String>,
     pub(crate) proc: ProcRoot,
+    pub(crate) jobs: JobFinder,
     pub(crate) page_size: PageSize,
     pub(crate) caller: Caller,
     pub(crate) writer: Writer,
@@ -127,6 +129,7 @@ struct Worker {
     /// Records of the ring that could not be decoded, and were told of.
     undecodable: u64,
     proc: ProcRoot,
+    jobs: JobFinder,
     page_size: PageSize,
     caller: Caller,
     writer: Writer,
@@ -138,7 +141,8 @@ struct Worker {
 
 /// Has it work from now on, for as long as the lane is there.
 pub(super) fn start(setup: Setup, inbox: Inbox, offload: &Offload) -> io::Result<Lane<()>> {
-    let Setup { log, proc, page_size, caller, writer, reader, journal, arrangements, sources: _ } = setup;
+    let Setup { log, proc, jobs, page_size, caller, writer, reader, journal, arrangements, sources: _ } =
+        setup;
     let mut notices = Notices::new(journal);
     let log = log
         .map(LogWindow::new)
@@ -159,6 +163,7 @@ pub(super) fn start(setup: Setup, inbox: Inbox, offload: &Offload) -> io::Result
         undelivered: Vec::new(),
         undecodable: 0,
         proc,
+        jobs,
         page_size,
         caller,
         writer,
@@ -282,10 +287,15 @@ impl Worker {
             let Some(kills) = &mut self.kills else {
                 return Ok(());
             };
-            let mut batch = Vec::new();
+            let (mut batch, mut jobs) = (Vec::new(), BTreeMap::new());
             while batch.len() < BATCH_MAX
                 && let Some(marked) = kills.next_victim()?
             {
+                // Now: it may be gone when the log has told of it.
+                if let Some(victim) = &marked.victim {
+                    let id = VictimId { pid: victim.pid, start_ns: victim.start_ns };
+                    jobs.extend(self.jobs.job_of(id).map(|job| (id, job)));
+                }
                 batch.push(marked);
             }
             let (lost, undecodable) = (kills.lost()?, kills.undecodable());
@@ -298,7 +308,7 @@ impl Worker {
                 return self.kills.as_ref().map_or(Ok(()), OomKills::give_back);
             }
             self.gather(&batch, first);
-            self.publish(&batch, first);
+            self.publish(&batch, &jobs, first);
             self.give_back()?;
             if self.stopping {
                 return Ok(());
@@ -379,7 +389,7 @@ impl Worker {
         }
     }
 
-    fn publish(&mut self, batch: &[Marked], first: bool) {
+    fn publish(&mut self, batch: &[Marked], jobs: &BTreeMap<VictimId, JobId>, first: bool) {
         let names = |marked: &Marked| self.log.as_ref().is_some_and(|log| log.names(marked.thread));
         let marks = candidates(batch.iter().map(|marked| (marked, names(marked))));
         let named: Vec<bool> = marks.iter().map(|(_, named)| *named).collect();
@@ -397,8 +407,9 @@ impl Worker {
             if first && self.is_told(dead.pid, dead.start_ns) {
                 continue;
             }
-            let id = Some(VictimId { pid: dead.pid, start_ns: dead.start_ns });
-            let deed = arranged(&mut deeds, id, Some(dead.uid), same);
+            let id = VictimId { pid: dead.pid, start_ns: dead.start_ns };
+            dead.jobs.extend(jobs.get(&id).copied().or_else(|| self.jobs.job_of(id)));
+            let deed = arranged(&mut deeds, Some(id), Some(dead.uid), same);
             let uid = dead.uid;
             let facts = of_kernel(marked, &told, dead, deed);
             if let Some(id) = facts.id() {

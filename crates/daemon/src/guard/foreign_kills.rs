@@ -47,7 +47,8 @@ impl<K: Kernel> Guard<K> {
         if facts.id().is_some_and(|id| self.context.ledger.inherited(id, signal).is_some()) {
             return;
         }
-        let KillFacts { time, account, reason, victims, origin, arranged, .. } = facts;
+        let KillFacts { time, account, reason, mut victims, origin, arranged, .. } = facts;
+        victims.iter_mut().for_each(|victim| self.context.ledger.find_job(victim));
         let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
         let held = self.context.ledger.page_size().to_pages(Bytes(held));
         let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
@@ -91,6 +92,7 @@ impl<K: Kernel> Guard<K> {
             usage_bytes: self.context.ledger.page_size().to_bytes(*usage).0,
             weight_permille: None,
             session: false,
+            jobs: Vec::new(),
         });
         let entry = Entry {
             signal: Some(Signal::Kill),

@@ -22,8 +22,8 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Counts, Coverage, DefaultLine, Events,
-        FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector,
-        SharedPages, Told, VictimMark, Weighing,
+        FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Membership, Meta, Pins,
+        ProtectedExe, Selector, SharedPages, Told, VictimMark, Weighing,
     },
     cgroup::CgroupRoot,
     process::{
@@ -300,6 +300,10 @@ impl Held for PidFd {
 
     fn has_exited(&self) -> Result<bool, ProcessError> {
         Self::has_exited(self)
+    }
+
+    fn job(&self, membership: &Membership) -> Option<JobId> {
+        membership.job_of(self.as_fd()).ok().flatten()
     }
 }
 

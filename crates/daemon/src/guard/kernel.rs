@@ -15,8 +15,8 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Counts, Coverage, DefaultLine,
-        FamilyFacts, Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, Told,
-        VictimMark, Weighing,
+        FamilyFacts, Holder, LineSet, Looks, MapFacts, Membership, Meta, Pins, ProtectedExe, SharedPages,
+        Told, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -95,6 +95,11 @@ pub(crate) trait Held: Debug + Sized {
 
     /// Whether it has exited; does not wait.
     fn has_exited(&self) -> Result<bool, ProcessError>;
+
+    /// The job that it is in.
+    fn job(&self, _membership: &Membership) -> Option<JobId> {
+        None
+    }
 }
 
 /// Frees the memory of killed processes, on a thread of its own.

@@ -114,6 +114,23 @@ impl<K: Kernel> Kill<K> {
         escalated.chain(self.signalled.iter().map(|one| &one.candidate))
     }
 
+    /// The same as incidents tell them, with the job that each is in.
+    fn victims_told(&self, context: &Context<K>) -> Vec<Victim> {
+        let membership = context.ledger.membership();
+        let escalated = self.escalated.iter().filter_map(|one| Some((one.candidate.as_ref()?, None)));
+        let signalled = self.signalled.iter().map(|one| (&one.candidate, one.pidfd.as_ref()));
+        let told = |(candidate, pidfd): (&Candidate, Option<&K::Held>)| {
+            let mut victim = context.ledger.victim(candidate);
+            match (&membership, pidfd) {
+                (Some(membership), Some(pidfd)) => victim.jobs.extend(pidfd.job(membership)),
+                (Some(_), None) => context.ledger.find_job(&mut victim),
+                (None, _) => {}
+            }
+            victim
+        };
+        escalated.chain(signalled).map(told).collect()
+    }
+
     /// Whether nobody was signalled.
     pub(super) fn is_empty(&self) -> bool {
         self.signalled.is_empty() && self.escalated.is_none()
@@ -124,7 +141,7 @@ impl<K: Kernel> Kill<K> {
         if self.is_empty() {
             return;
         }
-        let victims = self.victims().map(|one| context.ledger.victim(one)).collect();
+        let victims = self.victims_told(context);
         let Self { owner, signal, entry, signalled, escalated } = self;
         let incident = context.ledger.record(Entry { victims, peers, ..entry });
         if let Some(Escalated { victim, .. }) = escalated {

@@ -603,6 +603,7 @@ impl Measured {
                 target: Some(watch.line.set_as.target()),
                 set_by: Some(watch.line.set_as.set_by()),
                 note: None,
+                job: None,
                 process_list: None,
                 process_list_more: None,
             }

@@ -76,6 +76,9 @@ use std::{
     sync::Arc,
 };
 
+/// When what the pressure socket had no room for is told again.
+const AGAIN: Nanos = Nanos(20_000_000);
+
 /// What the guard starts with.
 #[derive(Debug)]
 pub(crate) struct Setup<K: Kernel = Host> {
@@ -296,11 +299,12 @@ impl<K: Kernel> Guard<K> {
         self.sample();
     }
 
-    /// Tells the pressure socket whose account came near, or left.
+    /// Tells the pressure socket whose account came near, or left, and in which jobs something was done.
     fn tell_listeners(&mut self) {
         let attached = self.attached.as_ref();
+        self.context.listeners.done_in(self.context.ledger.take_done_in());
         self.context.listeners.settle(|| {
-            attached.map(|attached| attached.groups.users_of_all(&attached.near)).unwrap_or_default()
+            attached.map(|attached| attached.groups.topics_of(&attached.near)).unwrap_or_default()
         });
     }
 
@@ -331,7 +335,9 @@ impl<K: Kernel> Guard<K> {
                 .min()
         });
         let samples = self.sampler.due(self.context.ledger.trails());
-        [machine, pending, limits, self.measured.due(), self.fragmentation.due(), samples]
+        let words =
+            self.context.listeners.is_behind().then(|| self.context.kernel.now().saturating_add(AGAIN));
+        [machine, pending, limits, self.measured.due(), self.fragmentation.due(), samples, words]
             .into_iter()
             .flatten()
             .min()

@@ -139,8 +139,8 @@ pub(crate) struct Configured {
 pub(crate) enum OfJobs {
     /// The one that a process is in; it may have ended.
     Around { process: Arc<PidFd>, reply: Reply<Result<Option<JobId>, Refusal>> },
-    /// This process is in one from here on.
-    Enter { process: Arc<PidFd>, job: JobId, reply: Reply<Result<(), Refusal>> },
+    /// This process is in one from here on. The number of the next incident: those of the job are not below it.
+    Enter { process: Arc<PidFd>, job: JobId, reply: Reply<Result<u64, Refusal>> },
     /// Those that nobody runs in any more.
     Ended { walk: bool, reply: Reply<Result<Vec<JobId>, Refusal>> },
 }

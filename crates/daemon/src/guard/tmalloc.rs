@@ -16,7 +16,7 @@ impl<K: Kernel> Guard<K> {
         let process =
             self.context.kernel.process(refused.pid).ok().filter(|process| is_same(process.start_ns));
         let held = process.and_then(|process| process.usage().known());
-        let victim = Victim {
+        let mut victim = Victim {
             pid: refused.pid,
             start_ns: refused.start_ns,
             uid: refused.uid,
@@ -26,7 +26,9 @@ impl<K: Kernel> Guard<K> {
             usage_bytes: page_size.to_bytes(held.unwrap_or(Pages(0))).0,
             weight_permille: None,
             session: false,
+            jobs: Vec::new(),
         };
+        self.context.ledger.find_job(&mut victim);
         self.context.ledger.record_refusal(refused, victim);
     }
 

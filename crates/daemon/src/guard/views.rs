@@ -103,6 +103,7 @@ impl<K: TheKernel> Guard<K> {
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
             note: is_partly.then(|| NOT_FULLY_KNOWN.into()).or_else(|| self.doubt_of(facts.whose)),
+            job: None,
             process_list: None,
             process_list_more: None,
         })

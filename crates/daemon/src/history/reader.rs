@@ -29,6 +29,8 @@ const GATE_WAIT: Duration = Duration::from_secs(10);
 pub struct Query {
     /// None before the first one at or after this time.
     pub since: Option<Timestamp>,
+    /// Only larger ids.
+    pub after_id: u64,
     /// Only smaller ids.
     pub before_id: Option<u64>,
     /// At most so many, the newest of them; never more than [`PAGE_MAX`].
@@ -54,9 +56,9 @@ impl Reader {
     /// [`HistoryError::Building`], [`HistoryError::Closed`] or [`HistoryError::Database`].
     pub fn query(&self, query: &Query) -> Result<Vec<Incident>, HistoryError> {
         let range = store::Range {
-            after: 0,
+            after: i64::try_from(query.after_id).unwrap_or(i64::MAX),
             before: query.before_id.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX)),
-            since_us: query.since.map_or(i64::MIN, Timestamp::as_microsecond),
+            since_us: query.since.map(Timestamp::as_microsecond),
         };
         self.ask(|connection| store::newest(connection, range, query.limit.min(PAGE_MAX)))
     }
@@ -169,7 +171,7 @@ impl Iterator for Pages<'_> {
         let range = store::Range {
             after: self.after?,
             before: i64::MAX,
-            since_us: self.since.map_or(i64::MIN, Timestamp::as_microsecond),
+            since_us: self.since.map(Timestamp::as_microsecond),
         };
         let limit = self.page.clamp(1, PAGE_MAX);
         let found = self.reader.ask(|connection| store::oldest(connection, range, limit));

@@ -413,16 +413,16 @@ pub(super) fn by_pid(connection: &Connection, pid: Pid) -> rusqlite::Result<Opti
     connection.query_row(&sql, [pid.0], whole).optional()
 }
 
-/// Which incidents, by id: `after < id < before`, and no earlier than the first one at or after `since_us`.
+/// Which incidents, by id: `after < id < before`, and none before the first at or after `since_us`, where that is given.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) after: i64,
     pub(super) before: i64,
-    pub(super) since_us: i64,
+    pub(super) since_us: Option<i64>,
 }
 
 const IN_RANGE: &str = "SELECT body FROM incident WHERE id > ?1 AND id < ?2 \
-                        AND id >= (SELECT min(id) FROM incident WHERE time_us >= ?3)";
+                        AND (?3 IS NULL OR id >= (SELECT min(id) FROM incident WHERE time_us >= ?3))";
 
 /// The oldest of a range, oldest first, without their courses.
 pub(super) fn oldest(connection: &Connection, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {

@@ -44,6 +44,7 @@ pub(super) fn incident(id: u64) -> Incident {
         usage_bytes: 300 << 20,
         weight_permille: None,
         session: false,
+        jobs: Vec::new(),
     };
     Incident {
         id,
@@ -128,9 +129,15 @@ fn what_was_recorded_is_found_by_id_pid_time_and_page() {
     assert_eq!(reader.by_pid(Pid(2)).unwrap(), None);
     let ids = |query: Query| reader.query(&query).unwrap().iter().map(|found| found.id).collect::<Vec<_>>();
     assert_eq!(ids(Query { limit: 3, ..Query::default() }), [1098, 1099, 1100]);
-    assert_eq!(ids(Query { limit: 2, before_id: Some(10), since: None }), [8, 9]);
-    assert_eq!(ids(Query { limit: 9, before_id: Some(10), since: Some(time_of(8)) }), [8, 9]);
-    assert_eq!(ids(Query { limit: 9, before_id: None, since: Some(time_of(1101)) }), [0; 0]);
+    assert_eq!(ids(Query { limit: 9, after_id: 1098, ..Query::default() }), [1099, 1100]);
+    assert_eq!(ids(Query { limit: 1, after_id: 1098, ..Query::default() }), [1100]);
+    assert_eq!(ids(Query { limit: 9, after_id: u64::MAX, ..Query::default() }), [0; 0]);
+    assert_eq!(ids(Query { limit: 2, before_id: Some(10), ..Query::default() }), [8, 9]);
+    assert_eq!(
+        ids(Query { limit: 9, before_id: Some(10), since: Some(time_of(8)), ..Query::default() }),
+        [8, 9]
+    );
+    assert_eq!(ids(Query { limit: 9, since: Some(time_of(1101)), ..Query::default() }), [0; 0]);
     assert_eq!(ids(Query { limit: 0, ..Query::default() }), [0; 0]);
     assert_eq!(ids(Query { limit: usize::MAX, ..Query::default() }).len(), PAGE_MAX);
     assert_eq!(all_ids(&history), (1..=1100).collect::<Vec<_>>());

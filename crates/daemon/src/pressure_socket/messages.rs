@@ -2,9 +2,9 @@
 
 use crate::message::{Receiver, Sender, Standing, queue};
 use plimsoll_api::status::PressureSocketView;
-use plimsoll_policy::units::Uid;
+use plimsoll_policy::units::{JobId, Uid};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{
         Arc,
@@ -15,13 +15,28 @@ use std::{
 /// Messages waiting at once. What finds no room is told again at the guard's next turn.
 const QUEUE_MAX: usize = 64;
 
+/// What a connection listens for: the lines of whoever connected, or of a job of theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Topic {
+    pub(crate) owner: Uid,
+    pub(crate) job: Option<JobId>,
+}
+
+impl From<Uid> for Topic {
+    fn from(owner: Uid) -> Self {
+        Self { owner, job: None }
+    }
+}
+
 /// What the guard tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
     /// An account is near its line.
-    Near(Uid),
+    Near(Topic),
     /// It is near no more.
-    Far(Uid),
+    Far(Topic),
+    /// Something was done in a job.
+    Incident(Topic),
 }
 
 #[derive(Debug, Default)]
@@ -96,13 +111,15 @@ impl Inbox {
 pub(crate) struct Teller {
     link: Link,
     /// Which accounts the service takes for near.
-    told: BTreeSet<Uid>,
+    told: BTreeSet<Topic>,
+    /// Of these jobs there are incidents that were not told of.
+    incidents: BTreeSet<Topic>,
     audience: u64,
 }
 
 impl Teller {
     pub(crate) const fn new(link: Link) -> Self {
-        Self { link, told: BTreeSet::new(), audience: 0 }
+        Self { link, told: BTreeSet::new(), incidents: BTreeSet::new(), audience: 0 }
     }
 
     /// One that nobody listens to.
@@ -113,34 +130,60 @@ impl Teller {
 
     /// These are near now. Costs nothing while nobody listens. What finds no room in the queue is told the
     /// next time, which comes within a second while anybody is near.
-    pub(crate) fn settle(&mut self, near: impl FnOnce() -> BTreeSet<Uid>) {
+    pub(crate) fn settle(&mut self, near: impl FnOnce() -> BTreeSet<Topic>) {
         let audience = self.link.shared.audience.load(Ordering::Acquire);
         if core::mem::replace(&mut self.audience, audience) != audience {
             // Whoever listens now knows of nobody.
             self.told.clear();
         }
+        let incidents = core::mem::take(&mut self.incidents);
         if audience.is_multiple_of(2) {
             return;
         }
         let near = near();
-        let came = near.difference(&self.told).map(|uid| Message::Near(*uid));
-        let left = self.told.difference(&near).map(|uid| Message::Far(*uid));
-        let messages: Vec<Message> = came.chain(left).collect();
+        let came = near.difference(&self.told).copied().map(Message::Near);
+        let left = self.told.difference(&near).copied().map(Message::Far);
+        let messages = in_turns(came.chain(left).chain(incidents.into_iter().map(Message::Incident)));
+        let mut has_room = true;
         for message in messages {
-            if self.link.queue.try_send(message).is_err() {
-                return;
-            }
+            has_room = has_room && self.link.queue.try_send(message).is_ok();
             match message {
-                Message::Near(uid) => self.told.insert(uid),
-                Message::Far(uid) => self.told.remove(&uid),
+                Message::Near(_) | Message::Far(_) if !has_room => false,
+                Message::Near(topic) => self.told.insert(topic),
+                Message::Far(topic) => self.told.remove(&topic),
+                Message::Incident(topic) => !has_room && self.incidents.insert(topic),
             };
         }
+    }
+
+    /// Whether there is something left to tell that no later turn of the guard's brings by itself.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.incidents.is_empty()
+    }
+
+    /// Something was done in these jobs, which is told the next time. It need not be in the history yet.
+    pub(crate) fn done_in(&mut self, jobs: impl Iterator<Item = Topic>) {
+        self.incidents.extend(jobs);
     }
 
     /// What there is to show.
     pub(crate) fn shown(&self) -> PressureSocketView {
         self.link.shared.standing.shown()
     }
+}
+
+/// First one of each owner, then another: whoever has much to be told leaves room for everybody.
+fn in_turns(messages: impl Iterator<Item = Message>) -> Vec<Message> {
+    let mut counts = BTreeMap::<Uid, usize>::new();
+    let turn = |message: Message| {
+        let (Message::Near(topic) | Message::Far(topic) | Message::Incident(topic)) = message;
+        let count = counts.entry(topic.owner).or_default();
+        *count = count.saturating_add(1);
+        (*count, message)
+    };
+    let mut messages: Vec<(usize, Message)> = messages.map(turn).collect();
+    messages.sort_by_key(|(turn, _)| *turn);
+    messages.into_iter().map(|(_, message)| message).collect()
 }
 
 #[cfg(test)]
@@ -155,27 +198,27 @@ mod tests {
     fn changes_are_told_once_and_only_while_somebody_listens() {
         let (link, inbox) = link().unwrap();
         let mut teller = Teller::new(link);
-        let near = BTreeSet::from([Uid(1), Uid(2)]);
+        let near = BTreeSet::from([Uid(1).into(), Uid(2).into()]);
         teller.settle(|| near.clone());
         assert_eq!(heard(&inbox), [], "nobody listens");
         inbox.audience(true);
         inbox.audience(true);
         teller.settle(|| near.clone());
         teller.settle(|| near.clone());
-        assert_eq!(heard(&inbox), [Message::Near(Uid(1)), Message::Near(Uid(2))]);
-        teller.settle(|| BTreeSet::from([Uid(2)]));
-        assert_eq!(heard(&inbox), [Message::Far(Uid(1))]);
+        assert_eq!(heard(&inbox), [1, 2].map(|uid| Message::Near(Uid(uid).into())));
+        teller.settle(|| BTreeSet::from([Uid(2).into()]));
+        assert_eq!(heard(&inbox), [Message::Far(Uid(1).into())]);
         // The last one goes and another comes, before the guard's next turn.
         inbox.audience(false);
         inbox.audience(true);
         teller.settle(|| near.clone());
         assert_eq!(
             heard(&inbox),
-            [Message::Near(Uid(1)), Message::Near(Uid(2))],
+            [1, 2].map(|uid| Message::Near(Uid(uid).into())),
             "the newcomer knows nothing"
         );
         teller.settle(BTreeSet::new);
-        assert_eq!(heard(&inbox), [Message::Far(Uid(1)), Message::Far(Uid(2))], "no line is left");
+        assert_eq!(heard(&inbox), [1, 2].map(|uid| Message::Far(Uid(uid).into())), "no line is left");
     }
 
     #[test]
@@ -183,12 +226,19 @@ mod tests {
         let (link, inbox) = link().unwrap();
         let mut teller = Teller::new(link);
         inbox.audience(true);
-        let near: BTreeSet<Uid> = (0..100).map(Uid).collect();
+        let near: BTreeSet<Topic> = (0..100).map(|uid| Uid(uid).into()).collect();
         teller.settle(|| near.clone());
         assert_eq!(heard(&inbox).len(), QUEUE_MAX);
         teller.settle(|| near.clone());
         assert_eq!(heard(&inbox).len(), 100 - QUEUE_MAX);
         teller.settle(|| near.clone());
         assert_eq!(heard(&inbox), []);
+        let jobs: Vec<Topic> = (0..100).map(|id| Topic { owner: Uid(1), job: Some(JobId(id)) }).collect();
+        teller.done_in(jobs.iter().chain(&jobs).copied());
+        teller.settle(|| near.clone());
+        let first = heard(&inbox);
+        teller.settle(|| near.clone());
+        let told: Vec<Message> = first.into_iter().chain(heard(&inbox)).collect();
+        assert_eq!(told, jobs.iter().copied().map(Message::Incident).collect::<Vec<_>>(), "each once");
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The guard tells which accounts are near ([`Teller`]), without ever waiting. A lane does the rest ([`service`]): it has one
 //! listener and all connections, each counts for the user it is of ([`shares`]), and an account's are told at once and then in
-//! rounds that get rarer ([`rounds`]). What they say is read and thrown away.
+//! rounds that get rarer ([`rounds`]). What they say is read and thrown away, but for the first words of who watches over a
+//! job: from then on it is told of that job alone, and of what is done in it.
 //!
 //! Connections outlive the daemon, in the hands of the service manager, and are taken over by the next one ([`NAME`]):
 //! libsystemd takes the end of a connection for pressure without end, and its program never sleeps again (ADR 32).
@@ -13,7 +14,7 @@ mod rounds;
 mod service;
 mod shares;
 
-pub(crate) use messages::{Inbox, Link, Teller, link};
+pub(crate) use messages::{Inbox, Link, Teller, Topic, link};
 
 use crate::{
     api::listener::{Purpose, ServedSocket},

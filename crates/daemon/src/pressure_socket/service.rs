@@ -7,7 +7,7 @@
 
 use super::{
     NAME,
-    messages::{Inbox, Message},
+    messages::{Inbox, Message, Topic},
     rounds::Rounds,
     shares::{ClientId, Entry, Shares},
 };
@@ -30,10 +30,10 @@ use nix::{
     },
 };
 use plimsoll_api::status::PressureSocketView;
-use plimsoll_policy::units::{Nanos, Uid};
+use plimsoll_policy::units::{JobId, Nanos};
 use plimsoll_sys::process::thread_cpu_time;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     net::Shutdown,
     os::{
@@ -43,8 +43,11 @@ use std::{
     time::Duration,
 };
 
-/// What is sent. A program throws it away; it is for whoever looks with a tool.
-const WORD: &[u8] = b"near\n";
+/// What is sent. A program throws it away; it is for whoever looks with a tool, and for who watches over a job.
+const NEAR: &[u8] = b"near\n";
+/// That something was done in a job, and that it is listened for.
+const INCIDENT: &[u8] = b"incident\n";
+const LISTENING: &[u8] = b"listening\n";
 /// The least that a buffer can be: the word fits in some times, and what nobody reads takes no more.
 const BUFFER_BYTES: usize = 1;
 /// What a connection says that is read at once: systemd's own words have 20 bytes.
@@ -86,7 +89,8 @@ pub(super) struct ServiceSetup {
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
-    owner: Uid,
+    /// Who it is of, and what it listens for.
+    topic: Topic,
 }
 
 /// The listener and all connections.
@@ -97,8 +101,10 @@ pub(super) struct Service {
     owners: Owners,
     clients: BTreeMap<ClientId, Client>,
     shares: Shares,
+    /// Who listens for what.
+    listeners: BTreeMap<Topic, BTreeSet<ClientId>>,
     /// Accounts that are near, or were a moment ago.
-    accounts: BTreeMap<Uid, Rounds>,
+    accounts: BTreeMap<Topic, Rounds>,
     /// Those that the service manager does not keep yet, and when they came.
     unkept: VecDeque<(Nanos, ClientId)>,
     keep_from: Nanos,
@@ -123,6 +129,7 @@ impl Service {
             owners: Owners::default(),
             clients: BTreeMap::new(),
             shares: Shares::default(),
+            listeners: BTreeMap::new(),
             accounts: BTreeMap::new(),
             unkept: VecDeque::new(),
             keep_from: Nanos(0),
@@ -203,7 +210,7 @@ impl Service {
 
     /// Has it called when the next thing is due; while nobody listens and nobody knocks, never.
     fn wait(&self, now: Nanos) -> nix::Result<()> {
-        let rounds = self.accounts.iter().filter(|(owner, _)| self.shares.has(**owner));
+        let rounds = self.accounts.iter().filter(|(topic, _)| self.has_listener(**topic));
         let keeping =
             self.unkept.front().map(|(came, _)| came.saturating_add(KEPT_AFTER).max(self.keep_from));
         let due = rounds.filter_map(|(_, rounds)| rounds.due()).chain(keeping).chain(self.closed_until).min();
@@ -214,14 +221,15 @@ impl Service {
     fn listen(&mut self) {
         while let Ok(message) = self.setup.inbox.queue.next() {
             match message {
-                Message::Near(owner) => {
-                    self.accounts.entry(owner).or_insert(Rounds::far()).come_near(now());
+                Message::Near(topic) => {
+                    self.accounts.entry(topic).or_insert(Rounds::far()).come_near(now());
                 }
-                Message::Far(owner) => {
-                    if let Some(rounds) = self.accounts.get_mut(&owner) {
+                Message::Far(topic) => {
+                    if let Some(rounds) = self.accounts.get_mut(&topic) {
                         rounds.leave();
                     }
                 }
+                Message::Incident(topic) => self.tell(topic, INCIDENT),
             }
         }
     }
@@ -256,7 +264,7 @@ impl Service {
         let owner = Peer::of(&stream, &mut self.owners)?.owner;
         // So much of the kernel's memory is this process's, whatever the other end does not read.
         setsockopt(&stream, SndBuf, &BUFFER_BYTES)?;
-        let client = Client { stream, owner };
+        let client = Client { stream, topic: owner.into() };
         match self.shares.room_for(owner) {
             Entry::Free => {}
             Entry::Instead(other) => {
@@ -273,12 +281,12 @@ impl Service {
         }
         let id = ClientId(self.next_id);
         self.waits.add_as(&client.stream, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, id.0)?;
-        // The others were told already, and the next round may be long in coming.
-        if self.accounts.get(&owner).and_then(Rounds::due).is_some_and(|due| due > now()) {
-            self.told = self.told.saturating_add(client.tell().is_ok_and(|told| told).into());
+        if self.is_told_of(owner.into()) {
+            self.told = self.told.saturating_add(client.tell(NEAR).is_ok_and(|told| told).into());
         }
         self.next_id = self.next_id.saturating_add(1);
         self.shares.enter(owner, id);
+        self.listeners.entry(owner.into()).or_default().insert(id);
         self.clients.insert(id, client);
         if self.setup.supervisor.is_there() {
             self.unkept.push_back((now(), id));
@@ -287,16 +295,63 @@ impl Service {
         Ok(())
     }
 
+    /// Whether those who listen for it were told already, and the next round may be long in coming.
+    fn is_told_of(&self, topic: Topic) -> bool {
+        self.accounts.get(&topic).and_then(Rounds::due).is_some_and(|due| due > now())
+    }
+
     /// A connection said something, or ended.
     fn heard(&mut self, id: ClientId, flags: EpollFlags) {
         let Some(client) = self.clients.get(&id) else { return };
         let ended = flags.intersects(EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+        let mut bytes = [0; READ_BYTES];
+        let said = client.read(&mut bytes);
+        let is_there = !ended && said.is_some();
         // What it says is said at the beginning: from here on only its end wakes this.
-        if ended
-            || !client.read_away()
-            || self.waits.change_as(&client.stream, EpollFlags::EPOLLRDHUP, id.0).is_err()
-        {
+        if !is_there || self.waits.change_as(&client.stream, EpollFlags::EPOLLRDHUP, id.0).is_err() {
             drop(self.remove(id));
+        } else if let Some(job) = said.and_then(job_in) {
+            self.listen_for(id, job);
+        }
+    }
+
+    /// It listens for a job from here on, and knows when that has begun. It may be somebody else's: then nothing is ever told.
+    fn listen_for(&mut self, id: ClientId, job: JobId) {
+        // It comes again when the daemon does: the next one would not know what for.
+        self.unkept.retain(|(_, unkept)| *unkept != id);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let topic = Topic { job: Some(job), ..client.topic };
+        let before = core::mem::replace(&mut client.topic, topic);
+        self.unlisten(before, id);
+        self.listeners.entry(topic).or_default().insert(id);
+        let near: &[u8] = if self.is_told_of(topic) { NEAR } else { &[] };
+        let words = [LISTENING, near].concat();
+        if self.clients.get(&id).is_some_and(|client| client.tell(&words).is_err()) {
+            drop(self.remove(id));
+        }
+    }
+
+    fn has_listener(&self, topic: Topic) -> bool {
+        self.listeners.contains_key(&topic)
+    }
+
+    fn unlisten(&mut self, topic: Topic, id: ClientId) {
+        if let Some(listening) = self.listeners.get_mut(&topic) {
+            listening.remove(&id);
+            if listening.is_empty() {
+                self.listeners.remove(&topic);
+            }
+        }
+    }
+
+    fn tell(&mut self, topic: Topic, word: &[u8]) {
+        let listening: Vec<ClientId> = self.listeners.get(&topic).into_iter().flatten().copied().collect();
+        for id in listening {
+            match self.clients.get(&id).map(|client| client.tell(word)) {
+                Some(Ok(told)) => self.told = self.told.saturating_add(told.into()),
+                Some(Err(_)) => drop(self.remove(id)),
+                None => {}
+            }
         }
     }
 
@@ -304,7 +359,8 @@ impl Service {
         let client = self.clients.remove(&id)?;
         // Another process may have it as well, which would keep it in there.
         self.waits.remove(&client.stream);
-        self.shares.leave(client.owner, id);
+        self.shares.leave(client.topic.owner, id);
+        self.unlisten(client.topic, id);
         self.unkept.retain(|(_, unkept)| *unkept != id);
         if self.clients.is_empty() {
             self.accounts.clear();
@@ -316,20 +372,13 @@ impl Service {
     /// Tells those whose account is near, and whose turn it is.
     fn tell_due(&mut self, now: Nanos) {
         let is_due = |rounds: &Rounds| rounds.due().is_some_and(|due| due <= now);
-        let due = self.accounts.iter().filter(|(owner, rounds)| is_due(rounds) && self.shares.has(**owner));
-        let due: Vec<Uid> = due.map(|(owner, _)| *owner).collect();
-        for owner in due {
-            if let Some(rounds) = self.accounts.get_mut(&owner) {
+        let due = self.accounts.iter().filter(|(_, rounds)| is_due(rounds)).map(|(topic, _)| *topic);
+        let due: Vec<Topic> = due.filter(|topic| self.has_listener(*topic)).collect();
+        for topic in due {
+            if let Some(rounds) = self.accounts.get_mut(&topic) {
                 rounds.tell(now);
             }
-            let listening: Vec<ClientId> = self.shares.of(owner).collect();
-            for id in listening {
-                match self.clients.get(&id).map(Client::tell) {
-                    Some(Ok(told)) => self.told = self.told.saturating_add(told.into()),
-                    Some(Err(_)) => drop(self.remove(id)),
-                    None => {}
-                }
-            }
+            self.tell(topic, NEAR);
         }
         self.accounts.retain(|_, rounds| !rounds.is_over(now));
     }
@@ -385,21 +434,31 @@ impl Service {
     }
 }
 
+/// The job that the first words name: `job:7` and a line feed.
+fn job_in(words: &[u8]) -> Option<JobId> {
+    let (line, _) = str::from_utf8(words).ok()?.split_once('\n')?;
+    line.strip_prefix("job:")?.parse().ok().map(JobId)
+}
+
 impl Client {
-    /// Reads what it said; false where it has ended.
-    fn read_away(&self) -> bool {
-        let mut bytes = [0; READ_BYTES];
-        match recv(self.stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => false,
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => true,
-            Err(_) => false,
+    /// What it said; `None` where it has ended.
+    fn read<'a>(&self, bytes: &'a mut [u8; READ_BYTES]) -> Option<&'a [u8]> {
+        match recv(self.stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => None,
+            Ok(length) => bytes.get(..length),
+            Err(Errno::EAGAIN | Errno::EINTR) => Some(&[]),
+            Err(_) => None,
         }
     }
 
+    fn read_away(&self) {
+        self.read(&mut [0; READ_BYTES]);
+    }
+
     /// Tells it; whether there was room for the word.
-    fn tell(&self) -> nix::Result<bool> {
+    fn tell(&self, word: &[u8]) -> nix::Result<bool> {
         self.read_away();
-        match send(self.stream.as_raw_fd(), WORD, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+        match send(self.stream.as_raw_fd(), word, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => Ok(false),
             Err(errno) => Err(errno),

@@ -65,16 +65,6 @@ impl Shares {
         }
     }
 
-    /// An owner's.
-    pub(super) fn of(&self, owner: Uid) -> impl Iterator<Item = ClientId> {
-        self.owners.get(&owner).into_iter().flatten().copied()
-    }
-
-    /// Whether an owner has any.
-    pub(super) fn has(&self, owner: Uid) -> bool {
-        self.owners.contains_key(&owner)
-    }
-
     /// How many there are, and of how many users.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.count, self.owners.len())
@@ -128,7 +118,7 @@ mod tests {
         assert_eq!((entered, gone.len()), (10, 10));
         assert!(gone.iter().all(|one| one.0 % 1000 >= 250), "who came last goes: {gone:?}");
         assert_eq!(shares.counts().0, TOTAL_MAX);
-        assert_eq!(shares.of(Uid(99)).count(), 10);
+        assert_eq!(shares.owners[&Uid(99)].len(), 10);
         // Whoever has as many as the others takes nothing from them.
         let (entered, _) = fill(&mut shares, 98, 80_000..80_500);
         assert!((200..USER_MAX).contains(&entered), "{entered}");

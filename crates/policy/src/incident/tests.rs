@@ -22,6 +22,7 @@ pub(crate) fn process(pid: u32, uid: u32, comm: &str, mib: u64) -> Victim {
         usage_bytes: mib << 20,
         weight_permille: None,
         session: false,
+        jobs: crate::incident::Vec::new(),
     }
 }
 

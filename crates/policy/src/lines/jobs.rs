@@ -1,6 +1,7 @@
 //! Jobs: what `plimsoll run` started, with all that it started in turn.
 
 use super::{BTreeMap, Deserialize, JobId, Line, Serialize, String, Uid, Vec};
+use crate::victim::VictimId;
 
 /// The longest name, in bytes.
 pub const JOB_NAME_MAX: usize = 64;
@@ -20,6 +21,9 @@ pub struct Job {
     pub name: Option<String>,
     /// Its line; `None`: it is counted only.
     pub line: Option<Line>,
+    /// The process that it began with. `None`: an earlier version wrote it down.
+    #[serde(default)]
+    pub first: Option<VictimId>,
 }
 
 /// All jobs there are.

@@ -12,9 +12,10 @@ use super::{
     },
     link::{attach_tracepoint, open_pinned, pin},
     load::AT_EVENTS,
+    map::Map,
     pins::{Meta, Pins, cause, remove_pin},
     protect::{ProtectedExe, replace},
-    site::{Call as _, Site, Table as _},
+    site::{Call as _, Site, Table},
 };
 use crate::process;
 use plimsoll_policy::{
@@ -76,6 +77,34 @@ pub struct Limits<S: Site = Pins> {
     walk_took: Duration,
     /// Copies are counted as long as it is held.
     copies: Option<[OwnedFd; 2]>,
+}
+
+/// Which job a process is in, for who has not opened the programs.
+#[derive(Debug)]
+pub struct Membership(Map);
+
+impl Membership {
+    /// Opens what is pinned.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when nothing is: then there are no jobs.
+    pub fn open(pins: &Pins) -> Result<Self, BpfError> {
+        pins.map("jobs").map(Self)
+    }
+
+    /// The job that a process is in, by its pidfd.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when somebody has waited for it.
+    pub fn job_of(&self, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
+        job_in(&self.0, process)
+    }
+}
+
+fn job_in(jobs: &impl Table, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
+    let mut job = [0; 4];
+    let is_there = jobs.read(&process.as_raw_fd().to_ne_bytes(), &mut job)?;
+    Ok(is_there.then(|| JobId(u32::from_ne_bytes(job))))
 }
 
 impl Limits {
@@ -641,9 +670,7 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Map`] when it has ended.
     pub fn job_of(&self, process: BorrowedFd<'_>) -> Result<Option<JobId>, BpfError> {
-        let mut job = [0; 4];
-        let is_there = self.jobs.read(&process.as_raw_fd().to_ne_bytes(), &mut job)?;
-        Ok(is_there.then(|| JobId(u32::from_ne_bytes(job))))
+        job_in(&self.jobs, process)
     }
 
     /// So many of the programs' actions whose records were lost ([`abi::plimsoll_counters::actions_dropped`]) were told of.

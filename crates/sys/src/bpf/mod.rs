@@ -41,7 +41,7 @@ pub use frag::{Asked, Recorder, Recording, Totals};
 pub use grants::{Grants, OverLine, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use killed::Killed;
-pub use limits::Limits;
+pub use limits::{Limits, Membership};
 pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use looks::{Awaited, Looks, Told};

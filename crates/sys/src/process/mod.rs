@@ -33,7 +33,7 @@ pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
 pub use child::spawn_bound;
 pub(crate) use error::checked;
 pub use error::{Errno, ProcessError, Subject};
-pub use inherited::inherited_descriptors;
+pub use inherited::{inherited_descriptors, named_descriptor};
 pub use machine::{
     arc_available, clock_boottime_ns, clock_monotonic_ns, clock_realtime_ns, compactions, cpu_time_of,
     free_blocks, kernel_version, memory_stall_trigger, online_cpus, oom_kills, page_size, pagetypes,

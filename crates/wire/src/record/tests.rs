@@ -30,7 +30,7 @@ fn acted() -> abi::plimsoll_record {
         signal_error: 0,
         weight: 250,
         uid: 60_002,
-        pad: 0,
+        job: 7,
         comm: [0; 16],
         args: [0; 128],
     };

@@ -40,6 +40,7 @@ fn view(uid: u32) -> AccountView {
         target: Some(Target::User(Uid(uid))),
         set_by: Some(Uid(0)),
         note: None,
+        job: None,
         process_list: None,
         process_list_more: None,
     }

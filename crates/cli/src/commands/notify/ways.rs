@@ -1,29 +1,21 @@
 //! How a notice reaches somebody. Whatever hangs is left to itself after 10 seconds, and holds up nobody but itself.
 
 use super::notice::Notice;
-use rustix::{
-    fs::{Mode, OFlags},
-    process::{Pid, Signal, kill_process_group},
-};
+use crate::hook;
+use rustix::fs::{Mode, OFlags};
 use std::{
     fs,
-    io::{self, Write as _},
-    os::unix::{
-        fs::{FileTypeExt as _, MetadataExt as _},
-        process::CommandExt as _,
-    },
+    io::Write as _,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
 };
 
-/// How long a command may take.
-const COMMAND_MAY_TAKE: Duration = Duration::from_secs(10);
 /// So many notices may be on their way at once.
 const UNDER_WAY_MAX: usize = 8;
 /// So many terminals of one user are written to.
@@ -72,6 +64,12 @@ impl Deliveries {
     }
 }
 
+/// What it says is for nobody.
+fn run(mut command: Command, input: &[u8]) -> Result<(), String> {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    hook::run(command, input)
+}
+
 impl Ways {
     fn deliver(&self, notice: &Notice) {
         let mut failed = Vec::new();
@@ -115,47 +113,6 @@ fn bus(notice: &Notice) -> Command {
     command
 }
 
-/// Runs a command to its end, or for as long as it may take.
-fn run(mut command: Command, input: &[u8]) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    // Of a group of its own, so that what it started ends with it.
-    let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn();
-    let mut child = child.map_err(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            format!("there is no '{name}'; install it, or leave this way out")
-        } else {
-            format!("cannot run '{name}': {error}")
-        }
-    })?;
-    let until = Instant::now() + COMMAND_MAY_TAKE;
-    if let Some(mut pipe) = child.stdin.take() {
-        let input = input.to_vec();
-        // Whoever does not read it holds up this thread alone: it ends with the command.
-        thread::spawn(move || pipe.write_all(&input).ok());
-    }
-    match wait(&mut child, until).map_err(|error| format!("'{name}': {error}"))? {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("'{name}' failed: {status}")),
-        None => Err(format!("'{name}' took longer than {} s and was ended", COMMAND_MAY_TAKE.as_secs())),
-    }
-}
-
-/// `None`: it had not ended by then, and was ended.
-fn wait(child: &mut Child, until: Instant) -> io::Result<Option<std::process::ExitStatus>> {
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    // Not waited for, it has its number still.
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        kill_process_group(group, Signal::KILL)?;
-    }
-    child.wait().map(|_| None)
-}
-
 /// To those of the user that take messages. One that is full, or gone, is left out.
 fn write_to_terminals(notice: &Notice) {
     let text = terminal_text(notice);
@@ -197,31 +154,6 @@ fn terminals(uid: u32, folders: &[&Path]) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn a_command_gets_its_input_and_its_failure_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = folder.path().join("kept");
-        let script = format!("cat > '{}'", kept.display());
-        assert_eq!(run(shell(&script), b"{\"uid\":1}"), Ok(()));
-        assert_eq!(fs::read_to_string(kept).unwrap(), "{\"uid\":1}");
-        assert_eq!(run(shell("exit 3"), b"x"), Err("'sh' failed: exit status: 3".to_owned()));
-        let missing = run(Command::new("/nonexistent/tell"), b"");
-        assert!(missing.unwrap_err().contains("there is no '/nonexistent/tell'"));
-    }
-
-    #[test]
-    fn a_command_that_hangs_and_reads_nothing_is_ended() {
-        let mut child = shell("sleep 60; true").process_group(0).spawn().unwrap();
-        let ended = wait(&mut child, Instant::now() + Duration::from_millis(100)).unwrap();
-        assert!(ended.is_none() && child.try_wait().unwrap().is_some());
-    }
 
     #[test]
     fn only_terminals_of_the_user_count_and_no_plain_files() {

@@ -56,7 +56,10 @@ pub(super) fn follow(socket: &Path, interval: Duration, json: bool, out: &mut dy
 /// Whether a daemon may answer again: it is being started anew, or busy.
 const fn is_passing(error: &CallError) -> bool {
     match error {
-        CallError::NotRunning { .. } | CallError::NoAnswer { .. } | CallError::Refused(_) => true,
+        CallError::NotRunning { .. }
+        | CallError::NoAnswer { .. }
+        | CallError::Busy(_)
+        | CallError::Refused(_) => true,
         CallError::NotPermitted(_) | CallError::Invalid(_) | CallError::NotFound(_) => false,
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn running() -> Status {
         target: Some(Target::Members(Gid(0))),
         set_by: Some(Uid(0)),
         note: None,
+        job: None,
         process_list: None,
         process_list_more: None,
     }];

@@ -134,6 +134,7 @@ fn granted<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
             CallError::NotPermitted(_)
             | CallError::Invalid(_)
             | CallError::NotFound(_)
+            | CallError::Busy(_)
             | CallError::Refused(_),
         ) => Ok(None),
     }

@@ -30,6 +30,7 @@ fn view() -> AccountView {
         target: Some(Target::Default),
         set_by: Some(Uid(0)),
         note: None,
+        job: None,
         process_list: None,
         process_list_more: None,
     }

@@ -158,7 +158,7 @@ fn the_client_reads_every_page_and_keeps_the_newest_of_a_limit() {
     assert_eq!(ids(None), (1..=200).collect::<Vec<_>>());
     assert_eq!(ids(Some(70)), (131..=200).collect::<Vec<_>>());
     let after = |id, most| {
-        let found = daemon.client().history_after(id, most).unwrap();
+        let found = daemon.client().history_after(id, most, |_| true).unwrap();
         found.iter().map(|incident| incident.id).collect::<Vec<_>>()
     };
     assert_eq!(after(130, 512), (131..=200).collect::<Vec<_>>());
@@ -257,7 +257,7 @@ fn one_connection_too_many_is_told_so_and_gets_in_when_another_ends() {
     for _ in 0..50 {
         let refused = daemon.client().status().unwrap_err();
         assert!(
-            matches!(&refused, CallError::Refused(why) if why.contains("too many connections")),
+            matches!(&refused, CallError::Busy(why) if why.contains("too many connections")),
             "{refused}"
         );
     }

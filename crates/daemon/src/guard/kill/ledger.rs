@@ -1,13 +1,16 @@
 //! Numbers incidents and hands them to the history, which writes them in its own time.
 
 use crate::{
+    facts::jobs::JobFinder,
     history::{Counts, Draft, Inheritance, Outcome as LaterFacts, Writer},
+    pressure_socket::Topic,
     tmalloc::Refused,
 };
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
     incident::{Compacted, Course, Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
+    lines::LineBook,
     reason::Reason,
     recorder::{Trail, Trails},
     reservation::Tier,
@@ -15,8 +18,8 @@ use plimsoll_policy::{
     units::{Nanos, PageSize, Pages},
     victim::{Signal, VictimId},
 };
-use plimsoll_sys::bpf::Note;
-use std::borrow::Cow;
+use plimsoll_sys::bpf::{Membership, Note};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 /// An incident as the guard tells it.
 #[derive(Debug)]
@@ -100,6 +103,11 @@ pub(crate) struct Ledger {
     foreign: Tally,
     inheritance: Inheritance,
     trails: Trails,
+    /// For the jobs that victims were in.
+    book: Arc<LineBook>,
+    jobs: Option<JobFinder>,
+    /// Those that something was done in since this was taken.
+    done_in: BTreeSet<Topic>,
 }
 
 /// Incidents of this run of the daemon.
@@ -123,7 +131,47 @@ impl Ledger {
             foreign: Tally::default(),
             inheritance: Inheritance::default(),
             trails: Trails::default(),
+            book: Arc::default(),
+            jobs: None,
+            done_in: BTreeSet::new(),
         }
+    }
+
+    /// The number of the next incident.
+    pub(crate) const fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Tells the jobs of processes from here on.
+    pub(crate) fn tell_jobs(self, jobs: JobFinder) -> Self {
+        Self { jobs: Some(jobs), ..self }
+    }
+
+    /// These are the lines, and the jobs, now.
+    pub(crate) fn take_book(&mut self, book: &Arc<LineBook>) {
+        self.book = Arc::clone(book);
+    }
+
+    /// The jobs that something was done in since the last call.
+    pub(crate) fn take_done_in(&mut self) -> impl Iterator<Item = Topic> {
+        core::mem::take(&mut self.done_in).into_iter()
+    }
+
+    /// Which job processes are in, while there are any, for who holds them.
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        self.finder()?.membership()
+    }
+
+    /// Finds which job a process is in, which may be on its way out.
+    pub(crate) fn find_job(&self, process: &mut Victim) {
+        let id = VictimId { pid: process.pid, start_ns: process.start_ns };
+        if process.jobs.is_empty() {
+            process.jobs.extend(self.finder().and_then(|finder| finder.job_of(id)));
+        }
+    }
+
+    fn finder(&self) -> Option<&JobFinder> {
+        self.jobs.as_ref().filter(|_| !self.book.jobs().is_empty())
     }
 
     /// Incidents of the last seconds, whose course goes on.
@@ -224,6 +272,7 @@ impl Ledger {
             usage_bytes: self.page_size.to_bytes(candidate.usage.latest().unwrap_or_default()).0,
             weight_permille: told(candidate.weight),
             session: candidate.tier == Tier::Session,
+            jobs: Vec::new(),
         }
     }
 
@@ -258,7 +307,19 @@ impl Ledger {
         self.writer.dropped() == dropped
     }
 
-    fn incident(&mut self, entry: Entry) -> Incident {
+    fn incident(&mut self, mut entry: Entry) -> Incident {
+        for jobs in entry.victims.iter_mut().map(|victim| &mut victim.jobs) {
+            let around = jobs.first().map(|innermost| self.book.jobs().around(*innermost));
+            jobs.extend(around.into_iter().flatten());
+        }
+        let own = entry.account.as_ref().and_then(|account| match account {
+            Account::Job(id) => Some(*id),
+            Account::User(_) | Account::Group(_) | Account::Cgroup(_) | Account::System => None,
+        });
+        let jobs = entry.victims.iter().flat_map(|victim| &victim.jobs).copied().chain(own);
+        let book = &self.book;
+        let topic = |id| Some(Topic { owner: book.jobs().get(id)?.user, job: Some(id) });
+        self.done_in.extend(jobs.filter_map(topic));
         let bytes = |pages| self.page_size.to_bytes(pages).0;
         let took = |(crossed, signalled): (Nanos, Nanos)| signalled.0.saturating_sub(crossed.0);
         let (usage_bytes, hard_bytes) = (bytes(entry.usage), entry.hard.map(bytes));

@@ -1,6 +1,7 @@
 //! Accounts above others, as the programs have them: who is charged to which, and whether a group's counts are the sum of its
 //! members'.
 
+use crate::pressure_socket::Topic;
 use plimsoll_policy::{
     account::Counted,
     units::{Gid, Nanos, Uid},
@@ -85,6 +86,17 @@ impl Groups {
     /// The account that processes are charged to, with its number.
     fn leaf(&self, whose: Counted) -> Option<(u32, &Leaf)> {
         self.leaves.iter().find(|(_, leaf)| leaf.whose == whose).map(|(index, leaf)| (*index, leaf))
+    }
+
+    /// For what somebody may listen, of these accounts: their users' lines, and the jobs' own.
+    pub(crate) fn topics_of(&self, accounts: &BTreeSet<Counted>) -> BTreeSet<Topic> {
+        let of_groups = accounts.iter().filter(|whose| !matches!(whose, Counted::Job(_)));
+        let users = of_groups.flat_map(|whose| self.users_of(*whose)).map(Topic::from);
+        let jobs = self.leaves.values().filter(|leaf| accounts.contains(&leaf.whose)).filter_map(|leaf| {
+            let Counted::Job(id) = leaf.whose else { return None };
+            Some([Topic::from(leaf.user), Topic { owner: leaf.user, job: Some(id) }])
+        });
+        users.chain(jobs.flatten()).collect()
     }
 
     /// An account, and those that have to do with it: those above it, and those below.

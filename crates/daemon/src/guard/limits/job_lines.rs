@@ -68,12 +68,12 @@ impl<K: Kernel> Guard<K> {
     }
 
     /// This process is in a job from here on.
-    fn enter_job(&mut self, process: Arc<PidFd>, job: JobId) -> Result<(), Refusal> {
+    fn enter_job(&mut self, process: Arc<PidFd>, job: JobId) -> Result<u64, Refusal> {
         let attached =
             self.attached.as_mut().ok_or_else(|| Refusal::Unavailable("no lines are in force".to_owned()))?;
         attached.limits.enter_job(process.as_fd(), job)?;
         attached.jobs.begin(job, process);
-        Ok(())
+        Ok(self.context.ledger.next_id())
     }
 
     /// The jobs that have ended as far as is known, and those that nobody is counted in; `walk`: has all tasks walked soon, for
@@ -130,7 +130,14 @@ impl<K: Kernel> Guard<K> {
             return Ok(false);
         }
         attached.begin_drawing(self.context.kernel.now())?;
-        attached.want_scan();
+        // Nobody is in one that is new.
+        let job = match change {
+            Change::One { place: Place::Job(id, _), .. } => Some(Counted::Job(*id)),
+            Change::One { .. } | Change::All | Change::JobsEnded => None,
+        };
+        if job.is_none_or(|job| accounts.iter().any(|one| one.whose == job)) {
+            attached.want_scan();
+        }
         wanted.draw_jobs_alone(attached, &accounts)?;
         let refused = wanted.refused;
         attached.jobs.left = self.book.is_empty().then(|| self.context.kernel.now());

@@ -255,6 +255,7 @@ impl<K: Kernel> Attached<K> {
                 usage_bytes: context.ledger.page_size().to_bytes(process.pages).0,
                 weight_permille: told(process.weight),
                 session: false,
+                jobs: Vec::from_iter(process.job),
             }],
             peers,
             ..Entry::of_line(record.whose, Trigger::InKernel, in_kernel_reason(record, signal))

@@ -40,14 +40,14 @@ impl<K: Kernel> Guard<K> {
     /// Brings the programs to what the book says.
     pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: &Change) -> Result<(), Refusal> {
         if change.is_measured() {
-            self.book = Arc::clone(book);
+            self.take_book(book);
             self.measure(book, change);
             return Ok(());
         }
-        let before = core::mem::replace(&mut self.book, Arc::clone(book));
+        let before = self.take_book(book);
         let drawn = self.draw_book(change);
         if let Err(refusal) = &drawn {
-            self.book = before;
+            self.take_book(&before);
             self.take_back(change, refusal);
         } else {
             self.undrawn.failed = None;
@@ -55,6 +55,12 @@ impl<K: Kernel> Guard<K> {
         }
         self.context.tmalloc.tell(Message::Lines);
         drawn
+    }
+
+    /// These are the lines now; those before.
+    fn take_book(&mut self, book: &Arc<LineBook>) -> Arc<LineBook> {
+        self.context.ledger.take_book(book);
+        core::mem::replace(&mut self.book, Arc::clone(book))
     }
 
     /// Draws the lines of cgroups and of the machine, which need no programs.

@@ -86,6 +86,7 @@ fn acted(pid: u32, process: &Process) -> Record {
             start_ns: process.start_ns,
             pages: Pages(100),
             weight: Weight::from_permille(4000).unwrap(),
+            job: None,
             cgroup_id: None,
             comm: None,
             cmdline: None,

@@ -19,6 +19,7 @@ fn incident(id: u64, pid: u32) -> Incident {
             usage_bytes: 4096,
             weight_permille: None,
             session: false,
+            jobs: Vec::new(),
         }],
         usage_bytes: 8192,
         hard_bytes: Some(4096),

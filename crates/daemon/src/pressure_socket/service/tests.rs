@@ -4,6 +4,7 @@ use crate::{
     journal::Journal,
     pressure_socket::{Link, Teller, link},
 };
+use plimsoll_policy::units::Uid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::{
     collections::BTreeSet,
@@ -76,7 +77,7 @@ fn hears(stream: &mut UnixStream) -> Option<String> {
 }
 
 fn come_near(teller: &mut Teller, service: &mut Service) {
-    teller.settle(|| BTreeSet::from([uid()]));
+    teller.settle(|| BTreeSet::from([uid().into()]));
     assert!(service.serve());
 }
 
@@ -138,9 +139,9 @@ fn a_connection_that_never_reads_has_a_few_words_and_one_that_ends_has_none() {
     drop(gone);
     come_near(&mut teller, &mut service);
     for _ in 0..1000 {
-        service.accounts.get_mut(&uid()).unwrap().leave();
-        service.accounts.insert(uid(), Rounds::far());
-        service.accounts.get_mut(&uid()).unwrap().come_near(now());
+        service.accounts.get_mut(&uid().into()).unwrap().leave();
+        service.accounts.insert(uid().into(), Rounds::far());
+        service.accounts.get_mut(&uid().into()).unwrap().come_near(now());
         service.tell_due(now());
     }
     assert_eq!(service.clients.len(), 1);
@@ -154,4 +155,39 @@ fn a_connection_that_never_reads_has_a_few_words_and_one_that_ends_has_none() {
     deaf.write_all(&[b'x'; 8192]).unwrap();
     let mut room = [EpollEvent::empty(); 8];
     assert_eq!(service.waits.ready(&mut room).iter().filter(|event| event.data() >= FIRST).count(), 0);
+}
+
+#[test]
+fn who_names_a_job_is_told_of_that_alone_and_nobody_of_anothers() {
+    let scene = Scene::new();
+    let (mut service, link) = scene.service(true, Vec::new());
+    let mut teller = Teller::new(link);
+    let (mut plain, mut watcher, mut other) = (scene.connect(), scene.connect(), scene.connect());
+    watcher.write_all(b"job:7\n").unwrap();
+    other.write_all(b"job:8\n").unwrap();
+    // The first turn takes them, the next hears what they say.
+    assert!(service.serve() && service.serve());
+    assert_eq!(hears(&mut watcher).as_deref(), Some("listening\n"));
+    assert_eq!(hears(&mut other).as_deref(), Some("listening\n"));
+    assert_eq!(hears(&mut plain), None);
+    let job = |owner, id| Topic { owner, job: Some(JobId(id)) };
+    // Job 8 is somebody else's.
+    teller.done_in([job(uid(), 7), job(Uid(uid().0 + 1), 8)].into_iter());
+    teller.settle(|| BTreeSet::from([uid().into(), job(Uid(uid().0 + 1), 8)]));
+    assert!(service.serve());
+    assert_eq!(hears(&mut watcher).as_deref(), Some("incident\n"));
+    assert_eq!(hears(&mut plain).as_deref(), Some("near\n"));
+    teller.settle(|| BTreeSet::from([job(uid(), 7)]));
+    assert!(service.serve());
+    assert_eq!(hears(&mut watcher).as_deref(), Some("near\n"));
+    assert_eq!([hears(&mut plain), hears(&mut other)], [None, None]);
+    // Who comes later hears of it with the answer.
+    let mut late = scene.connect();
+    late.write_all(b"job:7\nand more").unwrap();
+    assert!(service.serve() && service.serve());
+    assert_eq!(hears(&mut late).as_deref(), Some("listening\nnear\n"));
+    // The next daemon would not know what these listen for.
+    thread::sleep(Duration::from_nanos(KEPT_AFTER.0));
+    assert!(service.serve());
+    assert_eq!(scene.given().len(), 1, "the plain one alone");
 }

@@ -34,6 +34,7 @@ pub(in super::super) fn account(uid: u32, usage_bytes: u64, hard_bytes: u64) -> 
         target: None,
         set_by: None,
         note: None,
+        job: None,
         process_list: None,
         process_list_more: None,
     }

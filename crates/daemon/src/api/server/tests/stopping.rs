@@ -10,6 +10,7 @@ use crate::api::{
 use plimsoll_api::client::{CallError, Client};
 use plimsoll_api::{
     accounts::{AccountProcesses, AccountView, NearView},
+    message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
@@ -17,7 +18,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Target},
-    units::{JobId, Pid, Uid},
+    units::{Pid, Uid},
     workingset::TunableChange,
 };
 use std::{
@@ -70,7 +71,7 @@ impl Control for Slow {
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.fake.clear_limit(peer, target)
     }
-    fn start_job(&self, peer: Peer, start: StartJob) -> Result<JobId, Refusal> {
+    fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         self.fake.start_job(peer, start)
     }
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {

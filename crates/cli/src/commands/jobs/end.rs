@@ -1,0 +1,180 @@
+//! The end of a job: each process that is in it gets a signal, and whoever they start meanwhile gets one as well, until nobody
+//! is left. The signals are the caller's own, sent through pidfds: the kernel decides who may, as for kill(2).
+
+use crate::exit::Failure;
+use plimsoll_api::{
+    accounts::ProcessView,
+    client::{CallError, Client},
+};
+use plimsoll_policy::{
+    lines::Target,
+    units::{JobId, Pid},
+    victim::{Signal, TERM_GRACE, VictimId},
+};
+use plimsoll_sys::process::{PidFd, ProcRoot, ProcessError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long processes that were sent SIGKILL are waited for, and those that they start hunted.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// From one look at who is there to the next: at first, and at most. Where all have ended the next comes at once.
+const APART: Duration = Duration::from_millis(50);
+const APART_AT_MOST: Duration = Duration::from_millis(400);
+/// So many processes are named.
+const NAMED_MAX: usize = 8;
+
+/// What processes are sent first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Haste<'a> {
+    /// SIGTERM, and SIGKILL after [`TERM_GRACE`], or as soon as this is so.
+    AskedUnless(&'a AtomicBool),
+    /// SIGKILL.
+    AtOnce,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ended {
+    /// Processes that were signalled and are there no more.
+    pub(crate) ended: u64,
+    /// Those that are there.
+    pub(crate) left: Vec<Pid>,
+    /// Of these, those that the kernel did not let us signal.
+    pub(crate) denied: Vec<Pid>,
+}
+
+impl Ended {
+    /// Why it did not go as it should have; `None`: it did.
+    pub(crate) fn complain(&self, id: JobId) -> Option<Failure> {
+        let named = |pids: &[Pid]| {
+            let named: Vec<String> = pids.iter().take(NAMED_MAX).map(Pid::to_string).collect();
+            let more = if pids.len() > NAMED_MAX { " and others" } else { "" };
+            format!("{}{more}", named.join(", "))
+        };
+        if !self.denied.is_empty() {
+            let denied = named(&self.denied);
+            let told = format_args!("job {id}: not permitted to end {denied}; ask root");
+            return Some(Failure::not_permitted(told));
+        }
+        (!self.left.is_empty()).then(|| {
+            let left = named(&self.left);
+            Failure::failed(format_args!(
+                "job {id} has not ended: {left} are there still, or came since; try again with --now"
+            ))
+        })
+    }
+}
+
+/// Those that were signalled, and are there as far as is known.
+#[derive(Debug, Default)]
+struct Hunt {
+    held: BTreeMap<VictimId, Held>,
+    denied: BTreeSet<Pid>,
+    ended: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    pidfd: PidFd,
+    sent: Signal,
+}
+
+/// Ends all processes of a job but this one.
+pub(crate) fn end(client: &mut Client, id: JobId, haste: Haste<'_>) -> Result<Ended, CallError> {
+    let root = ProcRoot::open(Path::new("/proc")).map_err(|error| CallError::Invalid(error.to_string()))?;
+    let kill_from = match haste {
+        Haste::AskedUnless(_) => Instant::now() + Duration::from_nanos(TERM_GRACE.0),
+        Haste::AtOnce => Instant::now(),
+    };
+    let is_hurried = || matches!(haste, Haste::AskedUnless(at_once) if at_once.load(Ordering::Acquire));
+    let (mut hunt, mut apart) = (Hunt::default(), APART);
+    // One that is no job of theirs is told as that.
+    let mut there = all_processes(client, id)?;
+    loop {
+        let now = Instant::now();
+        let signal = if now >= kill_from || is_hurried() { Signal::Kill } else { Signal::Term };
+        there.iter().for_each(|one| hunt.signal(&root, one, signal));
+        hunt.wait(apart, is_hurried);
+        apart = apart.saturating_mul(2).min(APART_AT_MOST);
+        there = processes(client, id)?;
+        let can_go = there.iter().any(|one| !hunt.denied.contains(&one.pid));
+        if !can_go || now >= kill_from + PATIENCE {
+            let left: Vec<Pid> = there.iter().map(|one| one.pid).collect();
+            let denied = left.iter().copied().filter(|pid| hunt.denied.contains(pid)).collect();
+            return Ok(Ended { ended: hunt.ended, left, denied });
+        }
+    }
+}
+
+/// Who is in a job, but for whoever asks: nobody where it has ended.
+pub(crate) fn processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, CallError> {
+    Ok(of_one(all_processes(client, id))?.unwrap_or_default())
+}
+
+fn all_processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, CallError> {
+    let told = client.show_processes(Some(Target::Job(id)), None)?;
+    let own = std::process::id();
+    Ok(told.into_iter().flat_map(|account| account.processes).filter(|one| one.pid.0 != own).collect())
+}
+
+/// What is told of a job of ours; `None`: it has ended.
+pub(crate) fn of_one<T>(told: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match told {
+        Ok(told) => Ok(Some(told)),
+        Err(CallError::NotPermitted(_) | CallError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Hunt {
+    /// Each signal is sent once.
+    fn signal(&mut self, root: &ProcRoot, process: &ProcessView, signal: Signal) {
+        let id = VictimId { pid: process.pid, start_ns: process.start_ns };
+        if self.held.get(&id).is_some_and(|held| held.sent == signal) {
+            return;
+        }
+        let known = self.held.remove(&id).map(|held| held.pidfd);
+        let held = known.map_or_else(|| PidFd::open_verified(root, id.pid, id.start_ns), Ok);
+        let sent = held.and_then(|pidfd| pidfd.send_signal(signal).map(|()| pidfd));
+        match sent {
+            Ok(pidfd) => {
+                self.held.insert(id, Held { pidfd, sent: signal });
+            }
+            Err(ProcessError::Denied { .. }) => {
+                self.denied.insert(id.pid);
+            }
+            // It has gone by itself, or is looked for again.
+            Err(
+                ProcessError::Vanished(_)
+                | ProcessError::Unsupported { .. }
+                | ProcessError::Failed { .. }
+                | ProcessError::Unreadable { .. },
+            ) => {}
+        }
+    }
+
+    /// Waits until all have exited, but no longer than so, nor once somebody is in a hurry.
+    fn wait(&mut self, time: Duration, is_hurried: impl Fn() -> bool) {
+        let until = Instant::now() + time;
+        loop {
+            let before = self.held.len();
+            self.held.retain(|_, held| !held.pidfd.has_exited().unwrap_or(false));
+            let gone = before.saturating_sub(self.held.len());
+            self.ended = self.ended.saturating_add(u64::try_from(gone).unwrap_or(u64::MAX));
+            let left = until.saturating_duration_since(Instant::now());
+            if self.held.is_empty() || left.is_zero() || is_hurried() {
+                return;
+            }
+            let mut waited: Vec<PollFd<'_>> =
+                self.held.values().map(|held| PollFd::new(&held.pidfd, PollFlags::IN)).collect();
+            // Interrupted: it is asked again.
+            poll(&mut waited, Timespec::try_from(left.min(APART)).ok().as_ref()).ok();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What `plimsoll run` is given.
+
+use crate::{
+    commands::limit::AVAILABLE,
+    exit::{Exit, Failure},
+};
+use clap::{Args, builder::PossibleValuesParser};
+use plimsoll_policy::account::Action;
+use std::{ffi::OsString, path::PathBuf};
+
+/// What is run, and how.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: that of CMD (128 and its number for a signal, as a shell shows it); 125 it was not started, \
+                        126 it cannot be executed, 127 it was not found."
+)]
+pub(crate) struct Arguments {
+    /// Draw a line for CMD and all that it starts, together: 512M, 1.5G, 25% (of RAM), or bytes. Without it they are counted
+    /// only. Your own line holds for them as well.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) limit: Option<String>,
+    /// Where notice is given: a size, or a percentage of SIZE [default: 90%].
+    #[arg(long, value_name = "SIZE|PCT", requires = "limit")]
+    pub(super) soft: Option<String>,
+    /// What crossing that line does [default: kill].
+    #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
+    pub(super) action: Option<String>,
+    /// What the job is called in lists.
+    #[arg(long)]
+    pub(super) name: Option<String>,
+    /// Write a line of JSON to this descriptor for each event: started, near, killed, refused, crossed, ended.
+    #[arg(long, value_name = "N")]
+    pub(super) status_fd: Option<u32>,
+    /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8 and
+    /// each 16 s while it stays there. It is ended after 10 s. Give it last: it goes on to the next '--'.
+    #[arg(long, value_name = "COMMAND", num_args = 1.., requires = "limit")]
+    #[arg(allow_hyphen_values = true, value_terminator = "--")]
+    pub(super) on_near: Vec<OsString>,
+    /// End what CMD leaves behind when it ends: by SIGTERM, and by SIGKILL after 10 s.
+    #[arg(long)]
+    pub(super) end_orphans: bool,
+    /// Where the job is told to whoever watches over it.
+    #[arg(long, hide = true)]
+    pub(super) job_fd: Option<u32>,
+    /// Give CMD its memory by libtmalloc: at your line, or that of SIZE, it is told that there is none (malloc is NULL, mmap
+    /// ENOMEM), and is not killed for asking. Without a limit and a name it is no job.
+    #[arg(long)]
+    pub(super) tmalloc: bool,
+    /// The library that is preloaded; else the one that is installed with plimsoll.
+    #[arg(long, env = "PLIMSOLL_TMALLOC_PRELOAD", value_name = "FILE", hide = true)]
+    pub(super) library: Option<PathBuf>,
+    /// The program, and what it is given.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}
+
+impl Arguments {
+    /// Whether this process stays beside it.
+    pub(super) fn is_watched(&self) -> bool {
+        self.job_fd.is_none() && (self.status_fd.is_some() || !self.on_near.is_empty() || self.end_orphans)
+    }
+
+    /// As they were given, for the process that is to take the program's place.
+    pub(super) fn for_a_job(&self) -> Vec<OsString> {
+        let mut all = Vec::new();
+        let named = [
+            ("--limit", &self.limit),
+            ("--soft", &self.soft),
+            ("--action", &self.action),
+            ("--name", &self.name),
+        ];
+        for (option, value) in named {
+            all.extend(value.as_ref().map(|value| OsString::from(format!("{option}={value}"))));
+        }
+        all.extend(self.tmalloc.then(|| OsString::from("--tmalloc")));
+        all.extend(
+            self.library.iter().flat_map(|library| ["--library".into(), library.clone().into_os_string()]),
+        );
+        all
+    }
+}
+
+/// As `run` fails before anything runs.
+pub(super) fn not_started(message: impl ToString) -> Failure {
+    Failure::Told { exit: Exit::NotStarted, message: message.to_string() }
+}

@@ -1,0 +1,319 @@
+//! Watches over a job: stays beside the program, tells what becomes of the job, and ends as the program does.
+//!
+//! The first thread waits for the program and for signals, and for nothing else. A daemon that is gone, or late, costs events.
+
+use super::{
+    arguments::{Arguments, not_started},
+    child::{Child, HANDED_ON, Happened, end_as, shown, with_signals},
+    events::{Event, Lines, What},
+    listen::{News, Question, left_behind, listen},
+    program,
+};
+use crate::{
+    commands::jobs::{self, Haste},
+    exit::{Ending, Exit, Failure},
+    hook,
+    interrupt::Interrupt,
+    names::Names,
+    output,
+};
+use plimsoll_api::{
+    accounts::{AccountView, ProcessView},
+    client::Client,
+    message::StartJobReply,
+};
+use plimsoll_policy::{
+    account::{Account, Counted},
+    units::JobId,
+};
+use plimsoll_sys::process::named_descriptor;
+use std::{
+    ffi::OsString,
+    fs::File,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long the daemon may take over one question.
+pub(super) const ANSWER: Duration = Duration::from_secs(3);
+/// Where the program failed, how long what may have killed a part of it is waited for.
+const CAUSE_WITHIN: Duration = Duration::from_millis(300);
+/// How long the daemon is tried where there may be somebody to end.
+const ORPHANS_WITHIN: Duration = Duration::from_secs(15);
+/// From one look for signals to the next, while the end is told.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What is known of the job, and who is told.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) socket: PathBuf,
+    pub(super) id: JobId,
+    name: Option<String>,
+    names: Names,
+    lines: Option<Lines>,
+    on_near: Arc<OnNear>,
+    /// The newest incident that was looked at.
+    last: u64,
+    /// The line that it began with.
+    hard: Option<u64>,
+    /// As its account was last seen.
+    view: Option<AccountView>,
+    peak: u64,
+    /// The program has ended, and nothing is told any more.
+    pub(super) over: bool,
+}
+
+/// What is run when the line is near, once at a time.
+#[derive(Debug, Default)]
+struct OnNear {
+    command: Vec<OsString>,
+    runs: AtomicBool,
+}
+
+/// Starts it, watches, and ends as it does.
+pub(super) fn run(arguments: &Arguments, socket: &Path) -> Ending {
+    check_on_near(&arguments.on_near)?;
+    let lines = arguments.status_fd.map(|number| {
+        named_descriptor(number).ok_or_else(|| {
+            let what = "--status-fd 9 wants '9>FILE', or a pipe there";
+            not_started(format_args!("descriptor {number} is not open: {what}"))
+        })
+    });
+    let lines = lines.transpose()?.map(File::from);
+    let is_told = lines.is_some() || !arguments.on_near.is_empty();
+    let signals = Interrupt::and(&HANDED_ON)?;
+    let mut child = Child::start(arguments, socket)?;
+    let mut lines = lines.map(Lines::to);
+    let mut watched = None;
+    let status = loop {
+        match child.next(&signals)? {
+            Happened::Started(job) => {
+                let job = job.and_then(|job| Watched::new(arguments, socket, &job, lines.take()));
+                let Some(mut one) = job else { continue };
+                one.started();
+                let one = Arc::new(Mutex::new(one));
+                watched = Some(Arc::clone(&one));
+                if is_told {
+                    thread::spawn(move || listen(&one));
+                }
+            }
+            Happened::Ended(status) => break status,
+        }
+    };
+    if let Some(watched) = watched {
+        let (end_orphans, at_once) = (arguments.end_orphans, Arc::new(AtomicBool::new(false)));
+        let (is_hurried, (done, ended)) = (Arc::clone(&at_once), channel::<()>());
+        thread::spawn(move || {
+            enter(&watched).end(status, is_told, end_orphans.then_some(&*is_hurried));
+            drop(done);
+        });
+        // Whoever wants it to end has orphans ended at once; and the next time all is left as it is.
+        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if signals.next().is_some() && at_once.swap(true, Ordering::AcqRel) {
+                break;
+            }
+        }
+    }
+    end_as(&signals, status)
+}
+
+pub(super) fn enter(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Refuses a command that is none, before anything is started; and options of ours that were swallowed by it.
+fn check_on_near(command: &[OsString]) -> Result<(), Failure> {
+    let Some((name, rest)) = command.split_first() else { return Ok(()) };
+    if program::find(name).is_none() {
+        let message = format!("--on-near: '{}' is not found; is it installed, and in PATH?", name.display());
+        return Err(Failure::Told { exit: Exit::NoSuchProgram, message });
+    }
+    let ours = rest.iter().find(|word| *word == "--status-fd" || *word == "--end-orphans");
+    ours.map_or(Ok(()), |word| {
+        let word = word.display();
+        Err(not_started(format_args!(
+            "{word} is behind --on-near, which goes on to '--': give {word} before it"
+        )))
+    })
+}
+
+impl Watched {
+    fn new(arguments: &Arguments, socket: &Path, job: &StartJobReply, lines: Option<Lines>) -> Option<Self> {
+        let Some(Counted::Job(id)) = job.account.counted() else { return None };
+        Some(Self {
+            socket: socket.to_owned(),
+            id,
+            name: arguments.name.clone(),
+            names: Names::default(),
+            lines,
+            on_near: Arc::new(OnNear { command: arguments.on_near.clone(), runs: AtomicBool::new(false) }),
+            last: job.next_incident_id.unwrap_or(0).saturating_sub(1),
+            hard: job.hard_bytes,
+            view: None,
+            peak: 0,
+            over: false,
+        })
+    }
+
+    fn job(&self) -> Account {
+        Account::Job(self.id)
+    }
+
+    pub(super) fn question(&self) -> Question {
+        Question {
+            socket: self.socket.clone(),
+            id: self.id,
+            last: self.last,
+            within: Duration::ZERO,
+            is_near: false,
+        }
+    }
+
+    /// Notes how the account stands, and the highest usage that was ever seen.
+    fn see(&mut self, view: Option<AccountView>) {
+        let Some(view) = view else { return };
+        self.peak = self.peak.max(view.usage_bytes).max(view.peak_bytes.unwrap_or(0));
+        self.view = Some(AccountView { peak_bytes: Some(self.peak), ..view });
+    }
+
+    fn event(&self, what: What, processes: Option<&[ProcessView]>) -> Event {
+        let event = Event::new(what, &self.job(), self.view.as_ref(), processes);
+        if self.view.is_some() { event } else { event.with_line(self.hard) }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if let Some(lines) = &mut self.lines {
+            lines.write(event);
+        }
+    }
+
+    fn started(&mut self) {
+        self.tell(&self.event(What::Started, Some(&[])));
+    }
+
+    /// Tells what is new, each incident once.
+    pub(super) fn take(&mut self, news: News) {
+        let News { last, incidents, view, near } = news;
+        if self.over {
+            return;
+        }
+        self.see(view);
+        let before = self.last;
+        self.last = before.max(last);
+        for incident in incidents.iter().filter(|incident| incident.id > before) {
+            let name = match &incident.account {
+                Some(account) if *account == self.job() => self.name.clone(),
+                Some(account) => self.names.of(account),
+                None => None,
+            };
+            if incident.account == Some(self.job()) {
+                self.peak = self.peak.max(incident.usage_bytes);
+                let view = self.view.take();
+                self.see(view);
+            }
+            self.tell(&Event::of_incident(&self.job(), self.view.as_ref(), incident, name.as_deref()));
+        }
+        if let Some((left, largest)) = near {
+            let event = self.event(What::Near, Some(&largest)).with_seconds_left(left);
+            self.tell(&event);
+            self.on_near.begin(&event);
+        }
+    }
+
+    /// The last that is told: what took it, if anything of ours did, what it left behind, and its end. `end_orphans`: where
+    /// these are to be ended, whether that is to be at once.
+    fn end(&mut self, status: Option<ExitStatus>, is_told: bool, end_orphans: Option<&AtomicBool>) {
+        let (id, failed) = (self.id, status.is_none_or(|status| !status.success()));
+        let mut answers = true;
+        if is_told {
+            let within = if failed { CAUSE_WITHIN } else { Duration::ZERO };
+            let news = Question { within, ..self.question() }.ask(Instant::now() + ANSWER);
+            answers = news.is_some();
+            news.into_iter().for_each(|news| self.take(news));
+        }
+        let until = Instant::now() + if end_orphans.is_some() { ORPHANS_WITHIN } else { ANSWER };
+        let ask = || Client::ask(&self.socket, ANSWER, until, |daemon| left_behind(daemon, id)).ok();
+        // Where nothing has to be ended, one that is late is not waited for twice.
+        let left = if answers || end_orphans.is_some() { ask() } else { None };
+        let is_known = matches!(&left, Some((Some(_), _)));
+        let orphans = left.map(|(view, orphans)| {
+            self.see(view);
+            orphans
+        });
+        let event = self.event(What::Ended, orphans.as_deref());
+        let event = if is_known { event } else { event.without_usage() };
+        self.tell(&event.with_status(status.map(shown)));
+        self.over = true;
+        let unread = self.lines.take().map_or(0, Lines::finish);
+        self.see_to(orphans, end_orphans);
+        self.on_near.finish();
+        if unread > 0 {
+            let events = output::counted(unread, "event was", "events were");
+            output::complain(format_args!("{events} not told on --status-fd: nobody read them in time"));
+        }
+    }
+
+    /// What the program left behind is ended, or told.
+    fn see_to(&self, orphans: Option<Vec<ProcessView>>, end_orphans: Option<&AtomicBool>) {
+        let id = self.id;
+        match (orphans, end_orphans) {
+            (Some(orphans), _) if orphans.is_empty() => {}
+            (Some(orphans), None) => {
+                let count =
+                    output::counted(u64::try_from(orphans.len()).unwrap_or(u64::MAX), "process", "processes");
+                output::complain(format_args!(
+                    "job {id} left {count} behind; 'plimsoll jobs end {id}' ends what is there"
+                ));
+            }
+            (Some(_), Some(at_once)) => {
+                let haste = Haste::AskedUnless(at_once);
+                let ended = Client::connect_within(&self.socket, ANSWER)
+                    .and_then(|mut daemon| jobs::end(&mut daemon, id, haste));
+                let complaint = ended.map_or_else(|error| Some(error.into()), |ended| ended.complain(id));
+                if let Some(Failure::Told { message, .. }) = complaint {
+                    output::complain(message);
+                }
+            }
+            (None, Some(_)) => output::complain(format_args!(
+                "what job {id} left behind is not known, and not ended: the daemon does not answer; 'plimsoll jobs end {id}' \
+                 ends it"
+            )),
+            // There may be nobody.
+            (None, None) => {}
+        }
+    }
+}
+
+impl OnNear {
+    /// Runs the command, unless it runs.
+    fn begin(self: &Arc<Self>, event: &Event) {
+        let Some((program, rest)) = self.command.split_first() else { return };
+        if self.runs.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (mut command, json) = (with_signals(program, rest), event.to_json());
+        // It says itself what is wrong with it.
+        command.stdout(Stdio::null());
+        let on_near = Arc::clone(self);
+        thread::spawn(move || {
+            if let Err(why) = hook::run(command, &json) {
+                output::complain(format_args!("--on-near: {why}"));
+            }
+            on_near.runs.store(false, Ordering::Release);
+        });
+    }
+
+    /// Waits until it has ended, or was ended.
+    fn finish(&self) {
+        while self.runs.load(Ordering::Acquire) {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
