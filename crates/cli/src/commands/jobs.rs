@@ -18,7 +18,7 @@ use plimsoll_report::table::Table;
 use serde::Serialize;
 use std::{io::Write, path::Path, sync::atomic::AtomicBool};
 
-pub(super) use end::{Ended, Haste, end, of_one, processes};
+pub(super) use end::{Ended, end, of_one, processes};
 
 /// `plimsoll jobs ...`
 #[derive(Debug, Args)]
@@ -112,9 +112,7 @@ fn end_one(arguments: &EndArguments, socket: &Path, out: &mut dyn Write) -> Endi
         ))
     })?;
     let mut client = Client::connect(socket)?;
-    let never = AtomicBool::new(false);
-    let haste = if arguments.now { Haste::AtOnce } else { Haste::AskedUnless(&never) };
-    let ended = end(&mut client, id, haste)?;
+    let ended = end(&mut client, id, &AtomicBool::new(arguments.now))?;
     if arguments.json {
         output::json(out, &Told { job: Account::Job(id), ended: &ended })?;
     } else {

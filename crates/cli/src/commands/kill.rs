@@ -222,19 +222,23 @@ fn wait_for_all(victims: &mut [Victim]) {
                 victim.held = None;
             }
         }
-        let waiting = victims.iter().filter_map(|victim| victim.held.as_ref());
-        let mut descriptors: Vec<PollFd<'_>> =
-            waiting.map(|held| PollFd::new(&held.pidfd, PollFlags::IN)).collect();
+        let waiting = || victims.iter().filter_map(|victim| victim.held.as_ref());
         let left = deadline.saturating_duration_since(Instant::now());
-        if descriptors.is_empty() || left.is_zero() {
+        if waiting().next().is_none() || left.is_zero() {
             break;
         }
-        // Interrupted: it is asked again.
-        poll(&mut descriptors, Timespec::try_from(left).ok().as_ref()).ok();
+        wait_for_any(waiting().map(|held| &held.pidfd), left);
     }
     for victim in victims.iter_mut().filter(|victim| victim.result != Outcome::Gone) {
         victim.freed_bytes = None;
     }
+}
+
+/// Waits until one of them has exited, but no longer than so; it may be interrupted before.
+pub(super) fn wait_for_any<'a>(processes: impl Iterator<Item = &'a PidFd>, time: Duration) {
+    let mut waited: Vec<PollFd<'_>> = processes.map(|process| PollFd::new(process, PollFlags::IN)).collect();
+    // Interrupted: it is asked again.
+    poll(&mut waited, Timespec::try_from(time).ok().as_ref()).ok();
 }
 
 fn show(out: &mut dyn Write, victims: &[Victim]) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 //! The end of a job: each process that is in it gets a signal, and whoever they start meanwhile gets one as well, until nobody
 //! is left. The signals are the caller's own, sent through pidfds: the kernel decides who may, as for kill(2).
 
-use crate::exit::Failure;
+use crate::{commands::kill::wait_for_any, exit::Failure};
 use plimsoll_api::{
     accounts::ProcessView,
     client::{CallError, Client},
@@ -12,7 +12,6 @@ use plimsoll_policy::{
     victim::{Signal, TERM_GRACE, VictimId},
 };
 use plimsoll_sys::process::{PidFd, ProcRoot, ProcessError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,15 +27,6 @@ const APART: Duration = Duration::from_millis(50);
 const APART_AT_MOST: Duration = Duration::from_millis(400);
 /// So many processes are named.
 const NAMED_MAX: usize = 8;
-
-/// What processes are sent first.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Haste<'a> {
-    /// SIGTERM, and SIGKILL after [`TERM_GRACE`], or as soon as this is so.
-    AskedUnless(&'a AtomicBool),
-    /// SIGKILL.
-    AtOnce,
-}
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -85,22 +75,21 @@ struct Held {
     sent: Signal,
 }
 
-/// Ends all processes of a job but this one.
-pub(crate) fn end(client: &mut Client, id: JobId, haste: Haste<'_>) -> Result<Ended, CallError> {
+/// Ends all processes of a job but this one: by SIGTERM, and by SIGKILL after [`TERM_GRACE`], or as soon as `at_once` says so.
+pub(crate) fn end(client: &mut Client, id: JobId, at_once: &AtomicBool) -> Result<Ended, CallError> {
     let root = ProcRoot::open(Path::new("/proc")).map_err(|error| CallError::Invalid(error.to_string()))?;
-    let kill_from = match haste {
-        Haste::AskedUnless(_) => Instant::now() + Duration::from_nanos(TERM_GRACE.0),
-        Haste::AtOnce => Instant::now(),
-    };
-    let is_hurried = || matches!(haste, Haste::AskedUnless(at_once) if at_once.load(Ordering::Acquire));
+    let mut kill_from = Instant::now() + Duration::from_nanos(TERM_GRACE.0);
     let (mut hunt, mut apart) = (Hunt::default(), APART);
     // One that is no job of theirs is told as that.
     let mut there = all_processes(client, id)?;
     loop {
         let now = Instant::now();
-        let signal = if now >= kill_from || is_hurried() { Signal::Kill } else { Signal::Term };
+        if at_once.load(Ordering::Acquire) {
+            kill_from = kill_from.min(now);
+        }
+        let signal = if now >= kill_from { Signal::Kill } else { Signal::Term };
         there.iter().for_each(|one| hunt.signal(&root, one, signal));
-        hunt.wait(apart, is_hurried);
+        hunt.wait(apart, || signal == Signal::Term && at_once.load(Ordering::Acquire));
         apart = apart.saturating_mul(2).min(APART_AT_MOST);
         there = processes(client, id)?;
         let can_go = there.iter().any(|one| !hunt.denied.contains(&one.pid));
@@ -159,8 +148,8 @@ impl Hunt {
         }
     }
 
-    /// Waits until all have exited, but no longer than so, nor once somebody is in a hurry.
-    fn wait(&mut self, time: Duration, is_hurried: impl Fn() -> bool) {
+    /// Waits until all have exited, but no longer than so, nor once that is not to be waited for.
+    fn wait(&mut self, time: Duration, is_over: impl Fn() -> bool) {
         let until = Instant::now() + time;
         loop {
             let before = self.held.len();
@@ -168,13 +157,10 @@ impl Hunt {
             let gone = before.saturating_sub(self.held.len());
             self.ended = self.ended.saturating_add(u64::try_from(gone).unwrap_or(u64::MAX));
             let left = until.saturating_duration_since(Instant::now());
-            if self.held.is_empty() || left.is_zero() || is_hurried() {
+            if self.held.is_empty() || left.is_zero() || is_over() {
                 return;
             }
-            let mut waited: Vec<PollFd<'_>> =
-                self.held.values().map(|held| PollFd::new(&held.pidfd, PollFlags::IN)).collect();
-            // Interrupted: it is asked again.
-            poll(&mut waited, Timespec::try_from(left.min(APART)).ok().as_ref()).ok();
+            wait_for_any(self.held.values().map(|held| &held.pidfd), left.min(APART));
         }
     }
 }

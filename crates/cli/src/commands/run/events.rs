@@ -1,11 +1,11 @@
 //! What becomes of a job, one line of JSON for each event. Scripts rely on the fields: some may be added, none are renamed.
 
 use jiff::Timestamp;
-use plimsoll_api::accounts::{AccountView, ProcessView};
+use plimsoll_api::accounts::ProcessView;
 use plimsoll_policy::{
     account::Account,
-    incident::{Incident, Outcome},
-    units::Pid,
+    incident::{Incident, Outcome, Victim},
+    units::{JobId, Pid},
 };
 use plimsoll_report::story::{Reader, story};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -48,19 +48,21 @@ pub(super) enum What {
 /// One line. `null` is not known, or makes no sense there.
 #[derive(Debug, Serialize)]
 pub(super) struct Event {
-    event: What,
-    time: Timestamp,
-    job: Account,
-    usage_bytes: Option<u64>,
-    hard_bytes: Option<u64>,
-    peak_bytes: Option<u64>,
+    pub(super) event: What,
+    pub(super) time: Timestamp,
+    pub(super) job: Account,
+    pub(super) usage_bytes: Option<u64>,
+    pub(super) hard_bytes: Option<u64>,
+    pub(super) peak_bytes: Option<u64>,
     /// The largest; those that were killed or refused; those that were left behind.
-    processes: Option<Vec<Process>>,
-    incident: Option<u64>,
-    reason: Option<String>,
-    story: Option<String>,
-    seconds_left: Option<u64>,
-    status: Option<i32>,
+    pub(super) processes: Option<Vec<Process>>,
+    pub(super) incident: Option<u64>,
+    pub(super) reason: Option<String>,
+    pub(super) story: Option<String>,
+    /// Until the line, at the present rate.
+    pub(super) seconds_left: Option<u64>,
+    /// The program's exit status, as a shell shows it.
+    pub(super) status: Option<i32>,
 }
 
 /// A process in one.
@@ -78,22 +80,22 @@ impl From<&ProcessView> for Process {
     }
 }
 
+/// Each of them.
+pub(super) fn processes(views: &[ProcessView]) -> Vec<Process> {
+    views.iter().map(Process::from).collect()
+}
+
 impl Event {
-    /// `view`: its account now; `None`: that is not known.
-    pub(super) fn new(
-        what: What,
-        job: &Account,
-        view: Option<&AccountView>,
-        processes: Option<&[ProcessView]>,
-    ) -> Self {
+    /// With nothing known of the job.
+    pub(super) fn new(event: What, job: Account) -> Self {
         Self {
-            event: what,
+            event,
             time: Timestamp::now(),
-            job: job.clone(),
-            usage_bytes: view.map(|view| view.usage_bytes),
-            hard_bytes: view.and_then(|view| view.hard_bytes),
-            peak_bytes: view.and_then(|view| view.peak_bytes.map(|peak| peak.max(view.usage_bytes))),
-            processes: processes.map(|processes| processes.iter().map(Process::from).collect()),
+            job,
+            usage_bytes: None,
+            hard_bytes: None,
+            peak_bytes: None,
+            processes: None,
             incident: None,
             reason: None,
             story: None,
@@ -102,24 +104,30 @@ impl Event {
         }
     }
 
-    /// Until the line, at the present rate.
-    pub(super) fn with_seconds_left(self, seconds_left: Option<u64>) -> Self {
-        Self { seconds_left, ..self }
-    }
-
-    /// The program's exit status, as a shell shows it.
-    pub(super) fn with_status(self, status: Option<i32>) -> Self {
-        Self { status, ..self }
-    }
-
-    /// While nothing else is known of it.
-    pub(super) fn with_line(self, hard_bytes: Option<u64>) -> Self {
-        Self { hard_bytes, ..self }
-    }
-
-    /// What is used now is not known.
-    pub(super) fn without_usage(self) -> Self {
-        Self { usage_bytes: None, ..self }
+    /// What was done to the job, by whichever line or killer. `name`: of the incident's account.
+    pub(super) fn of_incident(self, incident: &Incident, name: Option<&str>) -> Self {
+        let is_own = incident.account.as_ref() == Some(&self.job);
+        let victims = incident.victims.iter().filter(|victim| is_own || is_in(&self.job, &victim.jobs));
+        let process = |victim: &Victim| Process {
+            pid: victim.pid,
+            comm: victim.comm.clone(),
+            usage_bytes: victim.usage_bytes,
+        };
+        Self {
+            event: match incident.action {
+                Outcome::Kill | Outcome::Term => What::Killed,
+                Outcome::Refuse | Outcome::Deny => What::Refused,
+                Outcome::Notify => What::Crossed,
+            },
+            time: incident.time,
+            usage_bytes: if is_own { Some(incident.usage_bytes) } else { self.usage_bytes },
+            hard_bytes: if is_own { incident.hard_bytes } else { self.hard_bytes },
+            processes: Some(victims.map(process).collect()),
+            incident: Some(incident.id),
+            reason: Some(incident.reason.clone()),
+            story: Some(story(incident, name, Reader::User)),
+            ..self
+        }
     }
 
     /// A line of it.
@@ -128,38 +136,6 @@ impl Event {
         json.push(b'\n');
         json
     }
-
-    /// What was done to the job, by whichever line or killer. `name`: of the incident's account.
-    pub(super) fn of_incident(
-        job: &Account,
-        view: Option<&AccountView>,
-        incident: &Incident,
-        name: Option<&str>,
-    ) -> Self {
-        let what = match incident.action {
-            Outcome::Kill | Outcome::Term => What::Killed,
-            Outcome::Refuse | Outcome::Deny => What::Refused,
-            Outcome::Notify => What::Crossed,
-        };
-        let is_own = incident.account.as_ref() == Some(job);
-        let victims = incident.victims.iter().filter(|victim| is_own || is_in(job, &victim.jobs));
-        let process = |victim: &plimsoll_policy::incident::Victim| Process {
-            pid: victim.pid,
-            comm: victim.comm.clone(),
-            usage_bytes: victim.usage_bytes,
-        };
-        let now = Self::new(what, job, view, None);
-        Self {
-            time: incident.time,
-            usage_bytes: if is_own { Some(incident.usage_bytes) } else { now.usage_bytes },
-            hard_bytes: if is_own { incident.hard_bytes } else { now.hard_bytes },
-            processes: Some(victims.map(process).collect()),
-            incident: Some(incident.id),
-            reason: Some(incident.reason.clone()),
-            story: Some(story(incident, name, Reader::User)),
-            ..now
-        }
-    }
 }
 
 /// Whether an incident is of a job: its line's, or one that took a process in it.
@@ -167,7 +143,7 @@ pub(super) fn concerns(job: &Account, incident: &Incident) -> bool {
     incident.account.as_ref() == Some(job) || incident.victims.iter().any(|victim| is_in(job, &victim.jobs))
 }
 
-fn is_in(job: &Account, jobs: &[plimsoll_policy::units::JobId]) -> bool {
+fn is_in(job: &Account, jobs: &[JobId]) -> bool {
     jobs.iter().any(|id| *job == Account::Job(*id))
 }
 

@@ -5,12 +5,12 @@
 use super::{
     arguments::{Arguments, not_started},
     child::{Child, HANDED_ON, Happened, end_as, shown, with_signals},
-    events::{Event, Lines, What},
+    events::{Event, Lines, What, processes},
     listen::{News, Question, left_behind, listen},
     program,
 };
 use crate::{
-    commands::jobs::{self, Haste},
+    commands::jobs,
     exit::{Ending, Exit, Failure},
     hook,
     interrupt::Interrupt,
@@ -65,7 +65,8 @@ pub(super) struct Watched {
     hard: Option<u64>,
     /// As its account was last seen.
     view: Option<AccountView>,
-    peak: u64,
+    /// The highest usage that was ever seen.
+    peak: Option<u64>,
     /// The program has ended, and nothing is told any more.
     pub(super) over: bool,
 }
@@ -157,7 +158,7 @@ impl Watched {
             last: job.next_incident_id.unwrap_or(0).saturating_sub(1),
             hard: job.hard_bytes,
             view: None,
-            peak: 0,
+            peak: None,
             over: false,
         })
     }
@@ -176,16 +177,21 @@ impl Watched {
         }
     }
 
-    /// Notes how the account stands, and the highest usage that was ever seen.
+    /// Notes how the account stands.
     fn see(&mut self, view: Option<AccountView>) {
         let Some(view) = view else { return };
-        self.peak = self.peak.max(view.usage_bytes).max(view.peak_bytes.unwrap_or(0));
-        self.view = Some(AccountView { peak_bytes: Some(self.peak), ..view });
+        self.peak = self.peak.max(Some(view.usage_bytes)).max(view.peak_bytes);
+        self.view = Some(view);
     }
 
-    fn event(&self, what: What, processes: Option<&[ProcessView]>) -> Event {
-        let event = Event::new(what, &self.job(), self.view.as_ref(), processes);
-        if self.view.is_some() { event } else { event.with_line(self.hard) }
+    fn event(&self, what: What) -> Event {
+        let view = self.view.as_ref();
+        Event {
+            usage_bytes: view.map(|view| view.usage_bytes),
+            hard_bytes: view.map_or(self.hard, |view| view.hard_bytes),
+            peak_bytes: self.peak,
+            ..Event::new(what, self.job())
+        }
     }
 
     fn tell(&mut self, event: &Event) {
@@ -195,7 +201,7 @@ impl Watched {
     }
 
     fn started(&mut self) {
-        self.tell(&self.event(What::Started, Some(&[])));
+        self.tell(&Event { processes: Some(Vec::new()), ..self.event(What::Started) });
     }
 
     /// Tells what is new, each incident once.
@@ -214,14 +220,13 @@ impl Watched {
                 None => None,
             };
             if incident.account == Some(self.job()) {
-                self.peak = self.peak.max(incident.usage_bytes);
-                let view = self.view.take();
-                self.see(view);
+                self.peak = self.peak.max(Some(incident.usage_bytes));
             }
-            self.tell(&Event::of_incident(&self.job(), self.view.as_ref(), incident, name.as_deref()));
+            self.tell(&self.event(What::Killed).of_incident(incident, name.as_deref()));
         }
-        if let Some((left, largest)) = near {
-            let event = self.event(What::Near, Some(&largest)).with_seconds_left(left);
+        if let Some((seconds_left, largest)) = near {
+            let event =
+                Event { processes: Some(processes(&largest)), seconds_left, ..self.event(What::Near) };
             self.tell(&event);
             self.on_near.begin(&event);
         }
@@ -247,9 +252,13 @@ impl Watched {
             self.see(view);
             orphans
         });
-        let event = self.event(What::Ended, orphans.as_deref());
-        let event = if is_known { event } else { event.without_usage() };
-        self.tell(&event.with_status(status.map(shown)));
+        let event = self.event(What::Ended);
+        self.tell(&Event {
+            usage_bytes: event.usage_bytes.filter(|_| is_known),
+            processes: orphans.as_deref().map(processes),
+            status: status.map(shown),
+            ..event
+        });
         self.over = true;
         let unread = self.lines.take().map_or(0, Lines::finish);
         self.see_to(orphans, end_orphans);
@@ -273,9 +282,8 @@ impl Watched {
                 ));
             }
             (Some(_), Some(at_once)) => {
-                let haste = Haste::AskedUnless(at_once);
                 let ended = Client::connect_within(&self.socket, ANSWER)
-                    .and_then(|mut daemon| jobs::end(&mut daemon, id, haste));
+                    .and_then(|mut daemon| jobs::end(&mut daemon, id, at_once));
                 let complaint = ended.map_or_else(|error| Some(error.into()), |ended| ended.complain(id));
                 if let Some(Failure::Told { message, .. }) = complaint {
                     output::complain(message);
