@@ -348,3 +348,26 @@ fn many_at_once_take_turns_and_each_hears_of_its_own() {
     jobs.dedup();
     assert_eq!(jobs.len(), 40);
 }
+
+#[test]
+fn a_job_that_forks_faster_than_it_is_found_is_not_told_as_ended() {
+    let fixture = fixture!();
+    let beat = fixture.path("beat");
+    fs::write(&beat, "").unwrap();
+    rustix::fs::chmod(&beat, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+    // Until its file is gone: whoever is born of it is found by nobody here, either.
+    let comet = format!(
+        "end = time.time() + 60\nsay('ready')\nwhile time.time() < end and os.path.exists({beat:?}):\n \
+         if os.fork(): os._exit(0)\n os.utime({beat:?})\n"
+    );
+    let mut comet = fixture.job(ALICE, &[], &comet).ready();
+    comet.end();
+    let (code, _, said) = fixture.run_as(ALICE, &["jobs", "end", "1", "--now"]);
+    let last = || fs::metadata(&beat).unwrap().modified().unwrap();
+    let told = last();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    // It may have been hit.
+    let goes_on = last() > told;
+    fs::remove_file(&beat).unwrap();
+    assert_eq!((code == 1, said.contains("has not ended")), (goes_on, goes_on), "{said}");
+}

@@ -18,7 +18,7 @@ use plimsoll_report::table::Table;
 use serde::Serialize;
 use std::{io::Write, path::Path, sync::atomic::AtomicBool};
 
-pub(super) use end::{Ended, end, of_one, processes};
+pub(super) use end::{Ended, end, processes, view_of};
 
 /// `plimsoll jobs ...`
 #[derive(Debug, Args)]

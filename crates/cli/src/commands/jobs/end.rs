@@ -1,12 +1,13 @@
 //! The end of a job: each process that is in it gets a signal, and whoever they start meanwhile gets one as well, until nobody
 //! is left. The signals are the caller's own, sent through pidfds: the kernel decides who may, as for kill(2).
 
-use crate::{commands::kill::wait_for_any, exit::Failure};
+use crate::{commands::kill::wait_for_any, exit::Failure, output::counted};
 use plimsoll_api::{
-    accounts::ProcessView,
+    accounts::{AccountView, ProcessView},
     client::{CallError, Client},
 };
 use plimsoll_policy::{
+    account::Account,
     lines::Target,
     units::{JobId, Pid},
     victim::{Signal, TERM_GRACE, VictimId},
@@ -17,6 +18,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -37,6 +39,8 @@ pub(crate) struct Ended {
     pub(crate) left: Vec<Pid>,
     /// Of these, those that the kernel did not let us signal.
     pub(crate) denied: Vec<Pid>,
+    /// How many more there are, which start others and exit faster than they are found.
+    pub(crate) unseen: u64,
 }
 
 impl Ended {
@@ -52,10 +56,18 @@ impl Ended {
             let told = format_args!("job {id}: not permitted to end {denied}; ask root");
             return Some(Failure::not_permitted(told));
         }
-        (!self.left.is_empty()).then(|| {
+        if !self.left.is_empty() {
             let left = named(&self.left);
-            Failure::failed(format_args!(
+            let told = format_args!(
                 "job {id} has not ended: {left} are there still, or came since; try again with --now"
+            );
+            return Some(Failure::failed(told));
+        }
+        (self.unseen > 0).then(|| {
+            let count = counted(self.unseen, "process is", "processes are");
+            Failure::failed(format_args!(
+                "job {id} has not ended: {count} there that start others and exit faster than they are found; try again with \
+                 --now"
             ))
         })
     }
@@ -88,32 +100,48 @@ pub(crate) fn end(client: &mut Client, id: JobId, at_once: &AtomicBool) -> Resul
             kill_from = kill_from.min(now);
         }
         let signal = if now >= kill_from { Signal::Kill } else { Signal::Term };
-        there.iter().for_each(|one| hunt.signal(&root, one, signal));
+        there.iter().filter(|one| !is_own(one)).for_each(|one| hunt.signal(&root, one, signal));
         hunt.wait(apart, || signal == Signal::Term && at_once.load(Ordering::Acquire));
         apart = apart.saturating_mul(2).min(APART_AT_MOST);
-        there = processes(client, id)?;
-        let can_go = there.iter().any(|one| !hunt.denied.contains(&one.pid));
-        if !can_go || now >= kill_from + PATIENCE {
-            let left: Vec<Pid> = there.iter().map(|one| one.pid).collect();
-            let denied = left.iter().copied().filter(|pid| hunt.denied.contains(pid)).collect();
-            return Ok(Ended { ended: hunt.ended, left, denied });
+        there = of_one(all_processes(client, id))?.unwrap_or_default();
+        let left: Vec<Pid> = there.iter().filter(|one| !is_own(one)).map(|one| one.pid).collect();
+        let denied: Vec<Pid> = left.iter().copied().filter(|pid| hunt.denied.contains(pid)).collect();
+        // A walk of all tasks can miss who forks and exits all the time; the programs count everybody.
+        let count = view_of(client, id)?.map_or(0, |view| view.processes);
+        let unseen = count.saturating_sub(u64::try_from(there.len()).unwrap_or(u64::MAX));
+        if (left.len() == denied.len() && unseen == 0) || now >= kill_from + PATIENCE {
+            return Ok(Ended { ended: hunt.ended, left, denied, unseen });
+        }
+        if left.is_empty() {
+            thread::sleep(APART);
         }
     }
 }
 
 /// Who is in a job, but for whoever asks: nobody where it has ended.
 pub(crate) fn processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, CallError> {
-    Ok(of_one(all_processes(client, id))?.unwrap_or_default())
+    let mut there = of_one(all_processes(client, id))?.unwrap_or_default();
+    there.retain(|one| !is_own(one));
+    Ok(there)
 }
 
 fn all_processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, CallError> {
     let told = client.show_processes(Some(Target::Job(id)), None)?;
-    let own = std::process::id();
-    Ok(told.into_iter().flat_map(|account| account.processes).filter(|one| one.pid.0 != own).collect())
+    Ok(told.into_iter().flat_map(|account| account.processes).collect())
+}
+
+fn is_own(process: &ProcessView) -> bool {
+    process.pid.0 == std::process::id()
+}
+
+/// The job's account. `None`: it has ended.
+pub(crate) fn view_of(client: &mut Client, id: JobId) -> Result<Option<AccountView>, CallError> {
+    let found = of_one(client.show_limits(Some(Target::Job(id))))?;
+    Ok(found.and_then(|limits| limits.accounts.into_iter().find(|view| view.account == Account::Job(id))))
 }
 
 /// What is told of a job of ours; `None`: it has ended.
-pub(crate) fn of_one<T>(told: Result<T, CallError>) -> Result<Option<T>, CallError> {
+fn of_one<T>(told: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match told {
         Ok(told) => Ok(Some(told)),
         Err(CallError::NotPermitted(_) | CallError::NotFound(_)) => Ok(None),

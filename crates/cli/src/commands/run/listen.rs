@@ -4,7 +4,7 @@ use super::{
     events::concerns,
     watch::{ANSWER, Watched, enter},
 };
-use crate::commands::jobs;
+use crate::commands::jobs::{processes, view_of};
 use plimsoll_api::{
     PRESSURE_SOCKET_NAME,
     accounts::{AccountView, ProcessView},
@@ -147,12 +147,6 @@ impl Question {
     }
 }
 
-/// The job's account. `None`: it has ended.
-pub(super) fn view_of(daemon: &mut Client, id: JobId) -> Result<Option<AccountView>, CallError> {
-    let found = jobs::of_one(daemon.show_limits(Some(Target::Job(id))))?;
-    Ok(found.and_then(|limits| limits.accounts.into_iter().find(|view| view.account == Account::Job(id))))
-}
-
 /// How a job stands whose program has ended, and who is there. All tasks are looked at for that: only where somebody is.
 pub(super) fn left_behind(
     daemon: &mut Client,
@@ -164,6 +158,6 @@ pub(super) fn left_behind(
         thread::sleep(LEAVING);
         view = view_of(daemon, id)?;
     }
-    let orphans = if is_empty(&view) { Vec::new() } else { jobs::processes(daemon, id)? };
+    let orphans = if is_empty(&view) { Vec::new() } else { processes(daemon, id)? };
     Ok((view, orphans))
 }
