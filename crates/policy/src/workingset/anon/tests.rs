@@ -25,16 +25,16 @@ fn after(anons: &[u64]) -> AnonState {
 #[test]
 fn swapping_is_held_back_at_the_floor_and_a_little_before() {
     assert_eq!(after(&[9000]), AnonState { line: Pages(1500), holds: false, look_in: FAR });
-    assert!(!after(&[1594]).holds);
-    assert!(after(&[1593]).holds);
+    assert!(!after(&[1688]).holds);
+    assert!(after(&[1687]).holds);
     assert!(after(&[0]).holds);
 }
 
 #[test]
 fn it_is_let_go_on_only_when_there_is_clearly_more() {
-    assert!(after(&[1400, 1600, 1686]).holds);
-    assert!(!after(&[1400, 1687]).holds);
-    assert!(!after(&[1400, 1687, 1600]).holds, "and then not held back again at once");
+    assert!(after(&[1400, 1700, 1874]).holds);
+    assert!(!after(&[1400, 1875]).holds);
+    assert!(!after(&[1400, 1875, 1700]).holds, "and then not held back again at once");
 }
 
 #[test]
