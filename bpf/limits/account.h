@@ -22,6 +22,15 @@ static __always_inline struct plimsoll_account *account_at(__u32 index)
 	return bpf_map_lookup_elem(&accounts, &index);
 }
 
+/* One more, or one fewer, names an account: counted before it does, and until nothing of it is charged there any more. */
+static __always_inline void count_name(__u32 account, __u32 change)
+{
+	struct plimsoll_account *a = account_at(account);
+
+	if (a)
+		__sync_fetch_and_add(&a->named, change);
+}
+
 /* Pages times weight stay below it: what comes after others is so many of these below them, which add up as bits do. */
 #define TIER_SHIFT 60
 #define TIER_RANKS (1LL << TIER_SHIFT)

@@ -424,9 +424,12 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	if (!a->from_default)
 		count_line(a, -1);
 	ctx->result = bpf_map_delete_elem(&account_numbers, &key);
-	bpf_for_each_map_elem(&mms, release_one, &index, 0);
-	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
-	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
+	/* A reservation that did not follow its process names it as well, for as long as there is something in it. */
+	if (a->named || a->reserved_pages) {
+		bpf_for_each_map_elem(&mms, release_one, &index, 0);
+		/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
+		bpf_for_each_map_elem(&families, orphan_one, &index, 0);
+	}
 	bpf_for_each_map_elem(&accounts, leave_one_above, &index, 0);
 	/* What is left is of such families: those above are not charged for it any more, either. */
 	move_all(a, a->above, -1);

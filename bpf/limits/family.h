@@ -97,13 +97,22 @@ static __always_inline void end_family(struct plimsoll_family *f, struct plimsol
 	add_to_all(a, DYING, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
 }
 
+/* Where it still names this account, it names nobody's from here on: before its memory is another family's. */
+static __always_inline void orphan(struct plimsoll_family *f, __u32 account)
+{
+	if (__sync_val_compare_and_swap(&f->account, account, PLIMSOLL_NOBODY) == account)
+		count_name(account, -1);
+}
+
 /* Takes away a family that nobody is a member of any more. */
 static __always_inline void drop_family(struct plimsoll_family *f, __u64 id)
 {
-	struct plimsoll_account *a = account_at(f->account);
+	__u32 account = f->account;
+	struct plimsoll_account *a = account_at(account);
 
 	if (a)
 		end_family(f, a);
+	orphan(f, account);
 	if (bpf_map_delete_elem(&families, &id))
 		count_one(&counters.deletes_failed);
 }
@@ -438,6 +447,7 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 {
 	struct plimsoll_family fresh = { .founder = parent->mm, .account = word_account(parent->word) };
 	__u64 known = parent->family, id, winner;
+	struct plimsoll_family *f;
 
 	if (known && join_one(known, ONE_CHILD))
 		return known;
@@ -445,7 +455,9 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 	fresh.id = id;
 	/* Unlike that of the family before at the same place. */
 	fresh.members = id << 32 | 2;
+	count_name(fresh.account, 1);
 	if (bpf_map_update_elem(&families, &id, &fresh, BPF_NOEXIST)) {
+		count_name(fresh.account, -1);
 		count_one(&counters.families_full);
 		return 0;
 	}
@@ -455,6 +467,9 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 		winner = known;
 	if (winner == known)
 		return id;
+	f = bpf_map_lookup_elem(&families, &id);
+	if (f)
+		orphan(f, fresh.account);
 	if (bpf_map_delete_elem(&families, &id))
 		count_one(&counters.deletes_failed);
 	return winner && join_one(winner, ONE_CHILD) ? winner : 0;

@@ -164,7 +164,7 @@ static long claim_if_idle(__u32 before, __u32 *claimed)
 static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
 {
 	if (f->account == *account)
-		f->account = PLIMSOLL_NOBODY;
+		orphan(f, *account);
 	return 0;
 }
 
@@ -482,6 +482,7 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 		__sync_fetch_and_add(&e->pins, (__sync_fetch_and_add(&next_entry, 1) | 1) << PINS_BITS);
 		e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 		add_to_all(a, PROCESSES, 1);
+		count_name(account, 1);
 		count_one(&counters.tracked);
 		/* From here on it can be charged by its own events: an atomic, so that it comes last. */
 		__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
@@ -549,6 +550,7 @@ __noinline __u32 settle_gone(__u64 key)
 	account_add(a, -word_pages(word));
 	settle_dying_space(e->mm);
 	add_to_all(a, PROCESSES, -1);
+	count_name(word_account(word), -1);
 	return a->index;
 }
 
@@ -606,8 +608,11 @@ static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32
 	__u32 from = word_account(word);
 	__s64 own = word_pages(word);
 
-	if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
+	count_name(index, 1);
+	if (__sync_val_compare_and_swap(&e->word, word, moved) != word) {
+		count_name(index, -1);
 		return false;
+	}
 	if (!account_at(from))
 		return true;
 	/* From here on it is dying there, if it is, and for whom it was taken nothing is gained by its end. */
@@ -620,6 +625,7 @@ static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32
 	move_reserved(e->mm, index);
 	add_beside(index, from, PROCESSES, 1);
 	add_beside(from, index, PROCESSES, -1);
+	count_name(from, -1);
 	count_one(&counters.moves);
 	/* Not all of its events were looked at in the other one. */
 	e->epoch = 0;

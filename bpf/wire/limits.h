@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 17
+#define PLIMSOLL_SCHEMA 18
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -204,10 +204,11 @@ struct plimsoll_account {
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
 	volatile __u64 drawn_ns; /* when the line was drawn; 0: what was there then has been looked for since */
 	volatile __u32 user;     /* whose processes are charged to it: of a group nobody's */
-	__u32 pad[11];           /* to whole cache lines */
+	__u32 pad[10];           /* to whole cache lines */
 	volatile __u32 walked;   /* the epoch of `exact` in which the walk under way began, where a walk settles */
-	volatile __u32
-		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
+	/* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Not cleared, nor is what follows it. */
+	volatile __u32 in_use;
+	volatile __u32 named; /* how many words of entries and families name it, whosever it was when they came to */
 };
 
 /* plimsoll_record.kind */

@@ -249,6 +249,8 @@ impl Maps {
         let dying: i64 =
             self.entries.values().filter(|e| self.is_charged(e.dying_of, index)).map(|e| e.dying).sum();
         let dying = dying + families().map(|family| family.dying_pages).sum::<i64>();
+        let named = self.entries.values().filter(|e| e.account == index).count()
+            + self.families.values().filter(|family| family.account == index).count();
         let compare = |what: &str, known: i64, found: i64| {
             (known != found)
                 .then(|| format!("account {index}, of {}, counts {known} {what}, there are {found}", a.id))
@@ -258,6 +260,7 @@ impl Maps {
             .or_else(|| compare("pages that may be copied", a.copyable_pages, copyable))
             .or_else(|| compare("pages dying", a.dying_pages, dying))
             .or_else(|| compare("processes", a.processes, its().count().try_into().unwrap()))
+            .or_else(|| compare("names", a.named.into(), named.try_into().unwrap()))
             .or_else(|| compare("claims under way", a.taking.into(), 0))
             .or_else(|| (a.effective_pages < a.hard_pages).then(|| format!("uid {}: {a:?}", a.id)))
     }

@@ -40,6 +40,14 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	release_reserved(e->mm);\n	leave_family(e);\n	if (!a)" => "	leave_family(e);\n	if (!a)";
     "an end is still a process of the account" in "limits/track.h":
         "	settle_dying_space(e->mm);\n	add_to_all(a, PROCESSES, -1);" => "	settle_dying_space(e->mm);";
+    "an end names its account still" in "limits/track.h":
+        "	count_name(word_account(word), -1);\n" => "";
+    "who moved names the account before still" in "limits/track.h":
+        "	count_name(from, -1);\n" => "";
+    "a family that ended names its account still" in "limits/family.h":
+        "	orphan(f, account);\n" => "";
+    "a line goes, and who runs is charged to its account still" in "limits/calls.h":
+        "	if (a->named || a->reserved_pages) {\n" => "	if (a->reserved_pages) {\n";
     "an end leaves what was dying" in "limits/track.h":
         "	settle_dying_space(e->mm);\n	add_to_all(a, PROCESSES, -1);" => "	add_to_all(a, PROCESSES, -1);";
     "an end leaves its family as it was" in "limits/family.h":
