@@ -34,7 +34,7 @@ use nix::{
 };
 use plimsoll_policy::units::{Nanos, Pid, Uid};
 use plimsoll_sys::{
-    bpf::{Grants, PinState, Pins},
+    bpf::{Edition, Grants, PinState, Pins},
     process::{ProcRoot, own_nice, set_own_nice, thread_cpu_time},
 };
 use plimsoll_wire::tmalloc::{MESSAGE_BYTES, MessageError, Reply, Request};
@@ -95,6 +95,8 @@ pub(super) struct Service {
     setup: ServiceSetup,
     epoll: Epoll,
     coordinator: Coordinator<Grants>,
+    /// Which programs it has.
+    edition: Option<Edition>,
     owners: Owners,
     lines: BTreeMap<ConnectionId, Line>,
     turns: Turns,
@@ -123,6 +125,7 @@ impl Service {
         Ok(Self {
             epoll,
             coordinator: Coordinator::new(setup.terms),
+            edition: None,
             owners: Owners::default(),
             lines: BTreeMap::new(),
             turns: Turns::default(),
@@ -280,8 +283,14 @@ impl Service {
         }
     }
 
-    /// Takes over what is pinned now.
+    /// Takes over what is pinned now, where that is not what it has.
     fn adopt(&mut self) {
+        // Before anything is opened: what is pinned meanwhile is another edition, and the next message is about that.
+        let edition = self.setup.pins.edition();
+        if edition.is_some() && edition == self.edition {
+            self.coordinator.drawn(now());
+            return self.carry_out();
+        }
         let opened = self.setup.pins.state().and_then(|state| match state {
             PinState::Ours(_) => Grants::open(&self.setup.pins).map(Some),
             PinState::Absent | PinState::Partial | PinState::Foreign(_) => Ok(None),
@@ -290,6 +299,7 @@ impl Service {
             self.setup.notices.once("tmalloc", &error);
             None
         });
+        self.edition = edition.filter(|_| grants.is_some());
         self.coordinator.adopt(grants, now());
         self.carry_out();
     }

@@ -217,14 +217,19 @@ impl<G: Grantor> Coordinator<G> {
         self.wake_all(now);
     }
 
-    /// Lines were drawn or cleared: these programs are in force now, if any.
+    /// These programs are in force now, if any.
     pub(crate) fn adopt(&mut self, grantor: Option<G>, now: Nanos) {
         let first = self.grantor.is_none();
         self.grantor = grantor;
-        self.newcomers.clear();
         if first {
             self.inherit(now);
         }
+        self.drawn(now);
+    }
+
+    /// Lines were drawn or cleared.
+    pub(crate) fn drawn(&mut self, now: Nanos) {
+        self.newcomers.clear();
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         for pid in pids {
             self.find(pid, now);

@@ -47,7 +47,7 @@ pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use looks::{Awaited, Looks, Told};
 pub use map::Map;
 pub use oom::{OomKills, OomOffers};
-pub use pins::{Meta, PinState, Pins};
+pub use pins::{Edition, Meta, PinState, Pins};
 pub use program::SyscallProgram;
 pub use protect::ProtectedExe;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SharedMemory, SharedWalks, SweepCounts};

@@ -17,6 +17,7 @@ use plimsoll_wire::abi;
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -121,6 +122,13 @@ pub enum PinState {
     Foreign(u32),
 }
 
+/// Programs that are pinned, told from those that were pinned before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edition {
+    device: u64,
+    inode: u64,
+}
+
 pub(super) fn cause(path: &Path, operation: &'static str, error: &dyn std::fmt::Display) -> BpfError {
     BpfError::Pin { path: path.to_path_buf(), operation, cause: error.to_string() }
 }
@@ -199,6 +207,14 @@ impl Pins {
             Ok(meta) if schema == abi::PLIMSOLL_SCHEMA => PinState::Ours(Meta::from(&meta)),
             Ok(_) | Err(_) => PinState::Foreign(schema),
         })
+    }
+
+    /// Which programs are pinned; `None`: none are. Whatever changes what is in force pins all of its programs anew, also where
+    /// they go on with the same maps, and a bpf file system does not use the number of a pin again.
+    #[must_use]
+    pub fn edition(&self) -> Option<Edition> {
+        let pin = fs::metadata(self.programs().join("reserve")).ok()?;
+        Some(Edition { device: pin.dev(), inode: pin.ino() })
     }
 
     /// Where what is to take the place of these is made.
