@@ -95,8 +95,25 @@ pub struct JobView {
     pub outer: Option<Account>,
     /// The process that it began with. `None`: it has ended, or is not known.
     pub pid: Option<Pid>,
+    /// The start of that process since boot in nanoseconds.
+    #[serde(default)]
+    pub start_ns: Option<u64>,
     /// How many processes it has left behind: none while it is there. `None`: whether it is there is not known.
     pub orphans: Option<u64>,
+    /// What is promised to it.
+    #[serde(default)]
+    pub promised_bytes: Option<u64>,
+    /// It waits for its turn: its program has not begun.
+    #[serde(default)]
+    pub waits: bool,
+}
+
+impl JobView {
+    /// Whether it is there, with so many processes, and is not only listed still.
+    #[must_use]
+    pub const fn is_there(&self, processes: u64) -> bool {
+        self.pid.is_some() || self.orphans.is_none() || processes > 0
+    }
 }
 
 /// A process of an account, with what it holds by the kernel's counters: what every CPU keeps to itself is added, which `/proc`

@@ -118,6 +118,12 @@ pub struct StartJobCall {
     /// What crossing does; `kill` where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
+    /// So much is promised to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
+    /// Where that cannot be promised now, it waits for its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<bool>,
 }
 
 /// What `StartJob` answers.
@@ -131,6 +137,9 @@ pub struct StartJobReply {
     /// Incidents of the job have this number or a higher one. `None`: an earlier version does not tell.
     #[serde(default)]
     pub next_incident_id: Option<u64>,
+    /// It waits for its turn.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// Parameters of `ShowProtection`.

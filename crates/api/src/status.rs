@@ -29,6 +29,9 @@ pub struct Status {
     /// Who is told before a line is reached; `None` where that is not told.
     #[serde(default)]
     pub pressure_socket: Option<PressureSocketView>,
+    /// Jobs that the asker may see.
+    #[serde(default)]
+    pub jobs: Option<JobsView>,
     /// The machine's memory.
     pub pressure: Pressure,
     /// What the in-kernel side is made of.
@@ -134,6 +137,17 @@ pub struct PressureSocketView {
     pub told: u64,
     /// Connections that were turned away, or had to go for another user's, as a share was full.
     pub refused: u64,
+}
+
+/// Jobs, and those that wait until memory can be promised to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JobsView {
+    /// Whose program runs, or whose processes are left.
+    pub running: u64,
+    /// Those that wait for their turn.
+    pub waiting: u64,
+    /// What is promised to those that run, used or not.
+    pub promised_bytes: u64,
 }
 
 /// Who answers processes that ask for memory before they use it.

@@ -29,7 +29,9 @@ fn each_answer_is_as_the_samples_have_it() {
     assert_kept::<ProtectionReply>(json!({"protection": protection}));
     assert_kept::<HistoryPage>(json!({"incidents": [incident], "next_before_id": 17}));
     assert_kept::<IncidentReply>(json!({"incident": incident}));
-    assert_kept::<StartJobReply>(json!({"account": "job:7", "hard_bytes": 1 << 30, "next_incident_id": 3}));
+    assert_kept::<StartJobReply>(
+        json!({"account": "job:7", "hard_bytes": 1 << 30, "next_incident_id": 3, "waits": true}),
+    );
     for result in ["removed", "nothing-set", "still-in-config"] {
         assert_kept::<ClearLimitReply>(json!({"result": result}));
     }

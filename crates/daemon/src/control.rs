@@ -1,6 +1,8 @@
 //! The daemon as the control API sees it. Runs on the API's threads: what waits (disk, loader) waits here, and the
 //! guard thread is asked only for what is quick.
 
+mod jobs;
+
 use crate::{
     api::{
         control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, StartJob},
@@ -11,7 +13,7 @@ use crate::{
     directory::{Directory, Wanted},
     expedite::Expedite,
     facts::meter::Gauge,
-    guard::{Caller, Change, OfJobs, Request},
+    guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
     inspection::Inspection,
     journal::Journal,
@@ -25,28 +27,23 @@ use crate::{
     workingset::{SavedTunables as Tunables, WorkingSet},
 };
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView, JobView, NearView},
+    accounts::{AccountProcesses, AccountView, NearView},
     message::StartJobReply,
     protect::ProtectView,
     status::Status,
 };
 use plimsoll_policy::{
-    account::{Account, Counted},
+    account::Account,
     incident::Incident,
-    lines::{Cleared, Job, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
+    lines::{Cleared, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
     reading::Reading,
     recorder::Outlook,
-    units::{Bytes, Gid, JobId, PageSize, Pid, Uid},
-    victim::VictimId,
+    units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
-use plimsoll_sys::{
-    bpf::ABOVE_MOST,
-    process::{PidFd, ProcRoot, ProcessError},
-};
+use plimsoll_sys::process::ProcRoot;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Display,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -215,78 +212,6 @@ impl ControlService {
         Ok(())
     }
 
-    /// Takes jobs that have ended from the lines.
-    ///
-    /// # Errors
-    /// Any [`Refusal`]; they stay there then.
-    pub(crate) fn end_jobs(&self) -> Result<(), Refusal> {
-        self.end_jobs_in(&mut self.kept(), false)
-    }
-
-    fn end_jobs_in(&self, kept: &mut SavedLines, walk: bool) -> Result<(), Refusal> {
-        if kept.book.jobs().is_empty() {
-            return Ok(());
-        }
-        let ended = self.caller.ask(|reply| Request::Jobs(OfJobs::Ended { walk, reply }))?;
-        self.remove_jobs(kept, &ended)
-    }
-
-    fn remove_jobs(&self, kept: &mut SavedLines, ended: &[JobId]) -> Result<(), Refusal> {
-        if ended.is_empty() {
-            return Ok(());
-        }
-        let mut book = (*kept.book).clone();
-        for id in ended {
-            book.jobs_mut().remove(*id);
-        }
-        self.commit(kept, book, Change::JobsEnded)
-    }
-
-    /// Whether there is room for one more job of this user's, in that one.
-    fn make_room_for_job(
-        &self,
-        kept: &mut SavedLines,
-        user: Uid,
-        outer: Option<JobId>,
-    ) -> Result<(), Refusal> {
-        let accounts = usize::try_from(kept.loader.accounts_max()).unwrap_or(usize::MAX);
-        if !kept.book.jobs().have_room(user, accounts) {
-            self.end_jobs_in(kept, true)?;
-        }
-        if !kept.book.jobs().have_room(user, accounts) {
-            return Err(Refusal::Unavailable(
-                "you run as many jobs as one user may have, or all users do; try again once one has ended"
-                    .to_owned(),
-            ));
-        }
-        if kept.book.above_job(user, outer, self.mem_total, self.page_size) > ABOVE_MOST {
-            let why = match outer {
-                Some(_) => "start it outside of this job",
-                None => "and you are in so many groups with a line",
-            };
-            return Err(Refusal::Unavailable(format!(
-                "a job is charged to {ABOVE_MOST} others at most: your account, those of your groups, and the jobs that it is \
-                 in; {why}"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Who asks for a job, held: nobody else gets into it by its number.
-    fn starter(peer: Peer) -> Result<(PidFd, VictimId), Refusal> {
-        let gone =
-            |why: &dyn Display| Refusal::NotFound(format!("who asked for a job cannot be held: {why}"));
-        let pid = peer.pid.ok_or_else(|| gone(&"it is in another pid namespace"))?;
-        let process = PidFd::open(pid).map_err(|error| gone(&error))?;
-        let facts = ProcRoot::open(Path::new("/proc")).and_then(|mut root| root.process(pid));
-        let facts = facts.map_err(|error| gone(&error))?;
-        if process.has_exited().is_ok_and(|exited| !exited) && facts.uid == peer.uid {
-            Ok((process, VictimId { pid, start_ns: facts.start_ns }))
-        } else {
-            Err(gone(&"it has exited"))
-        }
-    }
-
     /// Waits for a user's turn to change a line: on the user's own connection, which holds up nobody else. How many can
     /// wait is bounded by the connections that one user may have.
     fn pace(&self, peer: Peer, every: Duration) {
@@ -342,29 +267,6 @@ impl ControlService {
             }
             .and_then(|count| u64::try_from(count).ok())
             .unwrap_or(0);
-        }
-    }
-
-    /// What jobs are apart from their accounts.
-    fn tell_of_jobs(&self, views: &mut [AccountView]) {
-        let book = Arc::clone(&self.kept().book);
-        let mut proc = None;
-        for view in views {
-            let Some(Counted::Job(id)) = view.account.counted() else { continue };
-            let Some(job) = book.jobs().get(id) else { continue };
-            let proc = proc.get_or_insert_with(|| ProcRoot::open(Path::new("/proc")).ok()).as_mut();
-            // `None`: it is not known whether it is there.
-            let runs = job.first.zip(proc).and_then(|(first, proc)| match proc.process(first.pid) {
-                Ok(found) => Some(found.start_ns == first.start_ns && !found.dying),
-                Err(ProcessError::Vanished(_)) => Some(false),
-                Err(_) => None,
-            });
-            view.job = Some(JobView {
-                uid: job.user,
-                outer: job.outer.map(Account::Job),
-                pid: job.first.map(|first| first.pid).filter(|_| runs == Some(true)),
-                orphans: runs.map(|runs| if runs { 0 } else { view.processes }),
-            });
         }
     }
 
@@ -498,6 +400,7 @@ impl Control for ControlService {
         }
         self.measure(&mut status.accounts);
         self.tell_of_jobs(&mut status.accounts);
+        status.jobs = Some(jobs::all(&status.accounts, self.kept().book.jobs()));
         // What it has locked of files is the working set's, and in memory once, whoever maps it.
         let locked = self.working_set.locked_bytes();
         status.guards.own.resident_bytes = resident_bytes().map(|bytes| bytes.saturating_sub(locked));
@@ -566,37 +469,7 @@ impl Control for ControlService {
     }
 
     fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
-        let StartJob { name, line } = start;
-        if let Some(line) = &line {
-            validate(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        }
-        let (process, first) = Self::starter(peer)?;
-        let process = Arc::new(process);
-        // Who has no job may have no account, and what they run is to be entered.
-        let has_one = self.kept().book.jobs().has(peer.uid);
-        self.pace(peer, if has_one { JOB_EVERY } else { CHANGE_EVERY });
-        self.look_up_if_changed()?;
-        let mut kept = self.kept();
-        let outer = self
-            .caller
-            .ask(|reply| Request::Jobs(OfJobs::Around { process: Arc::clone(&process), reply }))?;
-        let outer = outer.filter(|id| kept.book.jobs().get(*id).is_some_and(|job| job.user == peer.uid));
-        self.make_room_for_job(&mut kept, peer.uid, outer)?;
-        let mut book = (*kept.book).clone();
-        let job = book.jobs_mut().add(Job { user: peer.uid, outer, name, line, first: Some(first) });
-        let place = Place::Job(job, peer.uid);
-        self.commit(&mut kept, book, Change::One { place, now: false })?;
-        let entered = self.caller.ask(|reply| Request::Jobs(OfJobs::Enter { process, job, reply }));
-        let next_incident_id = match entered {
-            Ok(next) => Some(next),
-            Err(refusal) => {
-                self.remove_jobs(&mut kept, &[job])?;
-                return Err(refusal);
-            }
-        };
-        let line = kept.book.resolve_counted(job.into(), self.mem_total, self.page_size);
-        let hard_bytes = line.filter(|line| !line.is_none()).map(|line| self.page_size.to_bytes(line.hard).0);
-        Ok(StartJobReply { account: Account::Job(job), hard_bytes, next_incident_id })
+        self.start_job_of(peer, &start)
     }
 
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {

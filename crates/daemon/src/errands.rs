@@ -3,7 +3,7 @@
 use crate::{
     control::ControlService,
     guard::Errand,
-    journal::Journal,
+    journal::{Journal, Notices},
     offload::{Haste, Offload},
     supervisor::Supervisor,
 };
@@ -33,16 +33,16 @@ pub(crate) fn reload(
     }))
 }
 
-/// Jobs have ended: off the guard thread, which is asked which.
-pub(crate) fn end_jobs(offload: &Offload, journal: &Journal, control: Arc<ControlService>) -> Errand {
-    let journal = journal.clone();
-    let end = offload.lane(Haste::Ordinary, 1, move |()| {
-        if let Err(refusal) = control.end_jobs() {
-            journal.line(format!("jobs that have ended are still listed: {refusal}"));
+/// Jobs have ended, or have their turn: off the guard thread, which is asked which.
+pub(crate) fn tend_jobs(offload: &Offload, journal: &Journal, control: Arc<ControlService>) -> Errand {
+    let mut notices = Notices::new(journal.clone());
+    let tend = offload.lane(Haste::Ordinary, 1, move |()| {
+        if let Err(refusal) = control.tend_jobs() {
+            notices.once("jobs that have ended stay listed, and nobody has a turn", &refusal);
         }
     });
     // As good as taken where one waits already.
     Errand(Box::new(move || {
-        let _was_taken = end.hand(());
+        let _was_taken = tend.hand(());
     }))
 }

@@ -394,7 +394,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         mailbox,
         signals,
         reload: errands::reload(&offload, &journal, Arc::clone(&control), inputs.supervisor),
-        end_jobs: errands::end_jobs(&offload, &journal, Arc::clone(&control)),
+        tend_jobs: errands::tend_jobs(&offload, &journal, Arc::clone(&control)),
         sampler: Sampler::new(&offload, book, proc()?, history.writer.clone()),
     });
     guard.inherit(inherit(found, history.written_below, proc()?));

@@ -330,9 +330,11 @@ impl Resolved {
 mod book;
 mod jobs;
 mod members;
+mod turns;
 pub use book::{Cleared, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX};
 pub use jobs::{JOB_NAME_MAX, JOBS_MAX, Job, Jobs};
 pub use members::{Answer, Members, Membership, renewed};
+pub use turns::{Stand, Turns};
 
 #[cfg(test)]
 mod tests;

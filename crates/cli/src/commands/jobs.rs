@@ -8,7 +8,10 @@ use crate::{
     output,
 };
 use clap::{Args, Subcommand};
-use plimsoll_api::{accounts::AccountView, client::Client};
+use plimsoll_api::{
+    accounts::{AccountView, JobView},
+    client::Client,
+};
 use plimsoll_policy::{
     account::{Account, Counted},
     human::{self, bytes},
@@ -81,8 +84,8 @@ fn list(json: bool, socket: &Path, out: &mut dyn Write) -> Ending {
 
 fn table(jobs: &[AccountView], names: &mut Names) -> String {
     let mut table = Table::new(
-        ["JOB", "USER", "USAGE", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID", "NAME"],
-        &["JOB", "USAGE", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID"],
+        ["JOB", "USER", "STATE", "USAGE", "PROMISED", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID", "NAME"],
+        &["JOB", "USAGE", "PROMISED", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID"],
     );
     let dash = || "-".to_owned();
     let size = |size: Option<u64>| size.map_or_else(dash, |size| bytes(Bytes(size)));
@@ -91,7 +94,9 @@ fn table(jobs: &[AccountView], names: &mut Names) -> String {
         table.row([
             id.to_string(),
             names.of_uid(job.uid).unwrap_or_else(|| job.uid.to_string()),
+            state(view, job).to_owned(),
             size(Some(view.usage_bytes)),
+            size(job.promised_bytes),
             size(view.hard_bytes),
             size(view.peak_bytes.map(|peak| peak.max(view.usage_bytes))),
             view.processes.to_string(),
@@ -101,6 +106,14 @@ fn table(jobs: &[AccountView], names: &mut Names) -> String {
         ]);
     }
     table.to_string()
+}
+
+fn state(view: &AccountView, job: &JobView) -> &'static str {
+    match job.is_there(view.processes) {
+        true if job.waits => "waits",
+        true => "runs",
+        false => "ended",
+    }
 }
 
 fn end_one(arguments: &EndArguments, socket: &Path, out: &mut dyn Write) -> Ending {

@@ -9,6 +9,7 @@ mod child;
 mod events;
 mod listen;
 mod program;
+mod turn;
 mod watch;
 
 pub(crate) use arguments::Arguments;
@@ -22,7 +23,10 @@ use plimsoll_api::{
     client::Client,
     message::{StartJobCall, StartJobReply},
 };
-use plimsoll_policy::{account::Action, size::Size};
+use plimsoll_policy::{
+    account::{Action, Counted},
+    size::Size,
+};
 use rustix::net::{SocketAddrUnix, SocketFlags, SocketType};
 use std::{
     env,
@@ -65,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     if !arguments.tmalloc
         || arguments.limit.is_some()
         || arguments.name.is_some()
+        || arguments.reserve.is_some()
         || arguments.job_fd.is_some()
     {
         let report = arguments.job_fd.map(child::JobReport::of).transpose()?;
@@ -85,15 +90,21 @@ fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Fail
         Failure::ReaderGone => failure,
     })?;
     let until = Instant::now() + STARTED_WITHIN;
-    Client::ask(socket, STARTED_WITHIN, until, |daemon| daemon.start_job(&start)).map_err(not_started)
+    let job =
+        Client::ask(socket, STARTED_WITHIN, until, |daemon| daemon.start_job(&start)).map_err(not_started)?;
+    if let Some(Counted::Job(id)) = job.account.counted().filter(|_| job.waits) {
+        turn::wait(socket, id, arguments.wait.flatten().map(Duration::from_secs))?;
+    }
+    Ok(job)
 }
 
 fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {
-    let Arguments { limit, soft, action, name, .. } = arguments;
+    let Arguments { limit, soft, action, name, reserve, wait, .. } = arguments;
     let hard: Option<Size> = limit.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     let soft = hard.zip(soft.as_deref()).map(|(hard, soft)| soft_size(soft, hard)).transpose()?;
     let action: Option<Action> = action.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
-    Ok(StartJobCall { name: name.clone(), hard, soft, action })
+    let reserve: Option<Size> = reserve.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    Ok(StartJobCall { name: name.clone(), hard, soft, action, reserve, wait: wait.map(|_| true) })
 }
 
 /// Has what is run ask for its memory.

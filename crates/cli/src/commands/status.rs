@@ -10,8 +10,8 @@ use crate::{
 };
 use clap::Args;
 use plimsoll_api::status::{
-    FragmentationView, GuardView, Guards, Kernel, MarginView, OrderView, OthersView, OwnView, Pressure,
-    PressureSocketView, ReapingView, Status, TmallocView, Triggers,
+    FragmentationView, GuardView, Guards, JobsView, Kernel, MarginView, OrderView, OthersView, OwnView,
+    Pressure, PressureSocketView, ReapingView, Status, TmallocView, Triggers,
 };
 use plimsoll_api::{
     client::{CallError, Client},
@@ -185,6 +185,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     if let Some(socket) = &status.pressure_socket {
         told_before(out, socket)?;
     }
+    if let Some(jobs) = status.jobs.filter(|jobs| jobs.running > 0 || jobs.waiting > 0) {
+        run_as_jobs(out, jobs)?;
+    }
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
     limit::notes(out, &status.accounts)?;
@@ -265,6 +268,20 @@ fn told_before(out: &mut dyn Write, socket: &PressureSocketView) -> io::Result<(
         let programs = output::counted(*clients, "program", "programs");
         let users = output::counted(*users, "user", "users");
         write!(out, ", listened to by {programs} of {users}, told {told} times, {refused} turned away")?;
+    }
+    writeln!(out, ".")
+}
+
+/// What `plimsoll run` started.
+fn run_as_jobs(out: &mut dyn Write, jobs: JobsView) -> io::Result<()> {
+    let JobsView { running, waiting, promised_bytes } = jobs;
+    let verb = |count, verb: &str| if count == 1 { format!("{verb}s") } else { verb.to_owned() };
+    write!(out, "Jobs: {running} {}", verb(running, "run"))?;
+    if waiting > 0 {
+        write!(out, ", {waiting} {}", verb(waiting, "wait"))?;
+    }
+    if promised_bytes > 0 {
+        write!(out, ", {} promised", human::bytes(Bytes(promised_bytes)))?;
     }
     writeln!(out, ".")
 }

@@ -12,6 +12,7 @@ use plimsoll_policy::{
     account::Account,
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
+    size::Size,
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
@@ -66,6 +67,10 @@ pub struct StartJob {
     pub name: Option<String>,
     /// Its line; `None`: it is counted only.
     pub line: Option<Line>,
+    /// So much is to be promised to it.
+    pub reserve: Option<Size>,
+    /// Where that cannot be done now, it waits for its turn.
+    pub wait: bool,
 }
 
 /// Which processes.

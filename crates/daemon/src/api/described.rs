@@ -85,7 +85,10 @@ fn calls() -> Vec<(&'static str, Value)> {
             "SetLimit",
             json!({"who": "user:60001", "hard": "1G", "soft": "512M", "action": "term", "now": false}),
         ),
-        ("StartJob", json!({"name": "build", "hard": "1G", "soft": "512M", "action": "term"})),
+        (
+            "StartJob",
+            json!({"name": "build", "hard": "1G", "soft": "512M", "action": "term", "reserve": "1G", "wait": true}),
+        ),
         ("ClearLimit", json!({"who": "user:60001"})),
         ("History", json!({"since": "2026-01-01T00:00:00Z", "before_id": 9, "limit": 1})),
         ("ShowProtection", json!({"files": 5})),

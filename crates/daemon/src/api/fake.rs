@@ -88,7 +88,15 @@ impl Fake {
             target: Some(resolved.set_as.target()),
             set_by: Some(resolved.set_as.set_by()),
             note: None,
-            job: Some(JobView { uid, outer: Some(Account::Job(JobId(3))), pid: None, orphans: Some(3) }),
+            job: Some(JobView {
+                uid,
+                outer: Some(Account::Job(JobId(3))),
+                pid: None,
+                orphans: Some(3),
+                start_ns: None,
+                promised_bytes: None,
+                waits: false,
+            }),
             process_list: None,
             process_list_more: None,
         })
@@ -200,6 +208,7 @@ impl Control for Fake {
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
             default: None,
+            jobs: None,
             pressure_socket: Some(PressureSocketView {
                 state: "on".to_owned(),
                 ..PressureSocketView::default()
@@ -278,9 +287,17 @@ impl Control for Fake {
 
     fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         self.note(&format!("start_job {:?}", start.name), peer);
-        let job = Job { user: peer.uid, outer: None, name: start.name, line: start.line, first: None };
+        let job = Job {
+            user: peer.uid,
+            outer: None,
+            name: start.name,
+            line: start.line,
+            first: None,
+            reserve: None,
+            waits: false,
+        };
         let account = Account::Job(self.book.lock().unwrap().jobs_mut().add(job));
-        Ok(StartJobReply { account, hard_bytes: None, next_incident_id: Some(7) })
+        Ok(StartJobReply { account, hard_bytes: None, next_incident_id: Some(7), waits: false })
     }
 
     fn expedite(&self, peer: Peer, pid: Pid, _start_ns: u64) -> Result<bool, Refusal> {

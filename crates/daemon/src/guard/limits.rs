@@ -7,7 +7,7 @@ mod early;
 mod folds;
 mod groups;
 mod job_lines;
-mod jobs;
+pub(super) mod jobs;
 mod judging;
 mod kills;
 mod lines;

@@ -27,6 +27,7 @@ pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
     ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,
 };
+pub(crate) use limits::jobs::TURNS_EVERY;
 use limits::undrawn::Undrawn;
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, OfJobs, Ranked, Request, mailbox};
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
@@ -94,8 +95,8 @@ pub(crate) struct Setup<K: Kernel = Host> {
     pub(crate) signals: SignalFd,
     /// On SIGHUP.
     pub(crate) reload: Errand,
-    /// Where jobs have ended.
-    pub(crate) end_jobs: Errand,
+    /// Where jobs have ended, or have their turn.
+    pub(crate) tend_jobs: Errand,
     pub(crate) sampler: Sampler,
 }
 
@@ -120,7 +121,9 @@ pub(crate) struct Guard<K: Kernel = Host> {
     /// See [`Shield::watch`].
     upgrades: Option<OwnedFd>,
     reload: Errand,
-    end_jobs: Errand,
+    tend_jobs: Errand,
+    /// When it is looked next whose turn it is; `None`: nobody waits.
+    turns_due: Option<Nanos>,
     sampler: Sampler,
     /// Loaded, and not in use yet.
     selector: Option<Box<Selector>>,
@@ -231,7 +234,7 @@ impl<K: Kernel> Guard<K> {
             mailbox,
             signals,
             reload,
-            end_jobs,
+            tend_jobs,
             sampler,
         } = setup;
         Self {
@@ -250,7 +253,8 @@ impl<K: Kernel> Guard<K> {
             mailbox,
             signals,
             reload,
-            end_jobs,
+            tend_jobs,
+            turns_due: None,
             sampler,
             selector: None,
             wake_ups: 0,
@@ -337,10 +341,19 @@ impl<K: Kernel> Guard<K> {
         let samples = self.sampler.due(self.context.ledger.trails());
         let words =
             self.context.listeners.is_behind().then(|| self.context.kernel.now().saturating_add(AGAIN));
-        [machine, pending, limits, self.measured.due(), self.fragmentation.due(), samples, words]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            machine,
+            pending,
+            limits,
+            self.measured.due(),
+            self.fragmentation.due(),
+            samples,
+            words,
+            self.turns_due,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn tend(&mut self) {
@@ -350,6 +363,7 @@ impl<K: Kernel> Guard<K> {
             self.context.notices.once("limits", &error);
         }
         self.have_jobs_ended();
+        self.look_for_turns();
         let told = self.context.kernel.told_to_look();
         if let Some(machine) = &mut self.machine {
             machine.tend(told.machine, &mut self.context);

@@ -14,7 +14,7 @@ use plimsoll_policy::{
     account::Account,
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
-    lines::{LineBook, Place},
+    lines::{Jobs, LineBook, Place},
     machine::MachineConfig,
     preference::Rules,
     units::{Bytes, JobId, Nanos, Pages, Pid, Uid},
@@ -89,6 +89,8 @@ pub(crate) enum Change {
     One { place: Place, now: bool },
     /// Jobs have ended.
     JobsEnded,
+    /// Jobs that waited have their turn: nothing is drawn.
+    Turns,
     /// Any of them: start, reload.
     All,
 }
@@ -96,7 +98,7 @@ pub(crate) enum Change {
 impl Change {
     /// Whether it is of jobs, which are not kept with the lines.
     pub(crate) fn is_of_jobs(&self) -> bool {
-        matches!(self, Self::One { place: Place::Job(..), .. } | Self::JobsEnded)
+        matches!(self, Self::One { place: Place::Job(..), .. } | Self::JobsEnded | Self::Turns)
     }
 
     /// Whether it is of a line that needs no programs.
@@ -143,6 +145,8 @@ pub(crate) enum OfJobs {
     Enter { process: Arc<PidFd>, job: JobId, reply: Reply<Result<u64, Refusal>> },
     /// Those that nobody runs in any more.
     Ended { walk: bool, reply: Reply<Result<Vec<JobId>, Refusal>> },
+    /// Those of these that wait and have their turn.
+    Turns { jobs: Jobs, reply: Reply<Result<Vec<JobId>, Refusal>> },
 }
 
 /// A request.

@@ -185,6 +185,7 @@ impl<K: TheKernel> Guard<K> {
             default: None,
             reaping: None,
             pressure_socket: Some(self.context.listeners.shown()),
+            jobs: None,
             pressure: self.pressure(),
             kernel: self.kernel()?,
         })

@@ -29,7 +29,7 @@ impl From<Uid> for Topic {
 }
 
 /// What the guard tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Message {
     /// An account is near its line.
     Near(Topic),
@@ -37,6 +37,8 @@ pub(super) enum Message {
     Far(Topic),
     /// Something was done in a job.
     Incident(Topic),
+    /// A job that waited has its turn.
+    Turn(Topic),
 }
 
 #[derive(Debug, Default)]
@@ -112,14 +114,14 @@ pub(crate) struct Teller {
     link: Link,
     /// Which accounts the service takes for near.
     told: BTreeSet<Topic>,
-    /// Of these jobs there are incidents that were not told of.
-    incidents: BTreeSet<Topic>,
+    /// What is to be told of jobs.
+    of_jobs: BTreeSet<Message>,
     audience: u64,
 }
 
 impl Teller {
     pub(crate) const fn new(link: Link) -> Self {
-        Self { link, told: BTreeSet::new(), incidents: BTreeSet::new(), audience: 0 }
+        Self { link, told: BTreeSet::new(), of_jobs: BTreeSet::new(), audience: 0 }
     }
 
     /// One that nobody listens to.
@@ -136,14 +138,14 @@ impl Teller {
             // Whoever listens now knows of nobody.
             self.told.clear();
         }
-        let incidents = core::mem::take(&mut self.incidents);
+        let of_jobs = core::mem::take(&mut self.of_jobs);
         if audience.is_multiple_of(2) {
             return;
         }
         let near = near();
         let came = near.difference(&self.told).copied().map(Message::Near);
         let left = self.told.difference(&near).copied().map(Message::Far);
-        let messages = in_turns(came.chain(left).chain(incidents.into_iter().map(Message::Incident)));
+        let messages = in_turns(came.chain(left).chain(of_jobs));
         let mut has_room = true;
         for message in messages {
             has_room = has_room && self.link.queue.try_send(message).is_ok();
@@ -151,19 +153,24 @@ impl Teller {
                 Message::Near(_) | Message::Far(_) if !has_room => false,
                 Message::Near(topic) => self.told.insert(topic),
                 Message::Far(topic) => self.told.remove(&topic),
-                Message::Incident(topic) => !has_room && self.incidents.insert(topic),
+                Message::Incident(_) | Message::Turn(_) => !has_room && self.of_jobs.insert(message),
             };
         }
     }
 
     /// Whether there is something left to tell that no later turn of the guard's brings by itself.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.incidents.is_empty()
+        !self.of_jobs.is_empty()
     }
 
     /// Something was done in these jobs, which is told the next time. It need not be in the history yet.
     pub(crate) fn done_in(&mut self, jobs: impl Iterator<Item = Topic>) {
-        self.incidents.extend(jobs);
+        self.of_jobs.extend(jobs.map(Message::Incident));
+    }
+
+    /// These jobs waited, and have their turn.
+    pub(crate) fn have_turns(&mut self, jobs: impl Iterator<Item = Topic>) {
+        self.of_jobs.extend(jobs.map(Message::Turn));
     }
 
     /// What there is to show.
@@ -176,7 +183,8 @@ impl Teller {
 fn in_turns(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let mut counts = BTreeMap::<Uid, usize>::new();
     let turn = |message: Message| {
-        let (Message::Near(topic) | Message::Far(topic) | Message::Incident(topic)) = message;
+        let (Message::Near(topic) | Message::Far(topic) | Message::Incident(topic) | Message::Turn(topic)) =
+            message;
         let count = counts.entry(topic.owner).or_default();
         *count = count.saturating_add(1);
         (*count, message)
@@ -240,5 +248,9 @@ mod tests {
         teller.settle(|| near.clone());
         let told: Vec<Message> = first.into_iter().chain(heard(&inbox)).collect();
         assert_eq!(told, jobs.iter().copied().map(Message::Incident).collect::<Vec<_>>(), "each once");
+        teller.have_turns(jobs.iter().take(1).copied());
+        assert!(teller.is_behind());
+        teller.settle(|| near.clone());
+        assert_eq!(heard(&inbox), [Message::Turn(jobs[0])]);
     }
 }

@@ -45,8 +45,9 @@ use std::{
 
 /// What is sent. A program throws it away; it is for whoever looks with a tool, and for who watches over a job.
 const NEAR: &[u8] = b"near\n";
-/// That something was done in a job, and that it is listened for.
+/// That something was done in a job, that it has its turn, and that it is listened for.
 const INCIDENT: &[u8] = b"incident\n";
+const TURN: &[u8] = b"turn\n";
 const LISTENING: &[u8] = b"listening\n";
 /// The least that a buffer can be: the word fits in some times, and what nobody reads takes no more.
 const BUFFER_BYTES: usize = 1;
@@ -230,6 +231,7 @@ impl Service {
                     }
                 }
                 Message::Incident(topic) => self.tell(topic, INCIDENT),
+                Message::Turn(topic) => self.tell(topic, TURN),
             }
         }
     }
@@ -369,7 +371,7 @@ impl Service {
         Some(client)
     }
 
-    /// Tells those whose account is near, and whose turn it is.
+    /// Tells those whose account is near, and who are due.
     fn tell_due(&mut self, now: Nanos) {
         let is_due = |rounds: &Rounds| rounds.due().is_some_and(|due| due <= now);
         let due = self.accounts.iter().filter(|(_, rounds)| is_due(rounds)).map(|(topic, _)| *topic);

@@ -198,13 +198,20 @@ impl LineBook {
         groups
     }
 
-    /// How many accounts a job of this user's is charged to besides its own, where it is started in that one: the user's, those
+    /// The accounts that a job of this user's is charged to besides its own, where it is started in that one: the user's, those
     /// of the user's groups, and the jobs'.
     #[must_use]
-    pub fn above_job(&self, user: Uid, outer: Option<JobId>, mem_total: Bytes, page_size: PageSize) -> usize {
-        let groups = self.groups_of_members(mem_total, page_size).get(&user).map_or(0, Vec::len);
-        let jobs = outer.map_or(0, |outer| self.jobs.around(outer).len().saturating_add(1));
-        groups.saturating_add(jobs).saturating_add(1)
+    pub fn above_job(
+        &self,
+        user: Uid,
+        outer: Option<JobId>,
+        mem_total: Bytes,
+        page_size: PageSize,
+    ) -> Vec<Counted> {
+        let groups = self.groups_of_members(mem_total, page_size).remove(&user).unwrap_or_default();
+        let jobs = outer.into_iter().flat_map(|outer| [outer].into_iter().chain(self.jobs.around(outer)));
+        let above = groups.into_iter().map(Counted::from).chain(jobs.map(Counted::from));
+        [user.into()].into_iter().chain(above).collect()
     }
 
     /// The cgroups that have a line, and the machine where it has one.

@@ -1,7 +1,7 @@
 //! Jobs: what `plimsoll run` started, with all that it started in turn.
 
 use super::{BTreeMap, Deserialize, JobId, Line, Serialize, String, Uid, Vec};
-use crate::victim::VictimId;
+use crate::{units::Bytes, victim::VictimId};
 
 /// The longest name, in bytes.
 pub const JOB_NAME_MAX: usize = 64;
@@ -24,6 +24,12 @@ pub struct Job {
     /// The process that it began with. `None`: an earlier version wrote it down.
     #[serde(default)]
     pub first: Option<VictimId>,
+    /// So much is promised to it: see [`Jobs::turns`].
+    #[serde(default)]
+    pub reserve: Option<Bytes>,
+    /// It waits for its turn: its program has not begun.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// All jobs there are.
@@ -72,6 +78,12 @@ impl Jobs {
         self.jobs.is_empty()
     }
 
+    /// Whether any waits for its turn.
+    #[must_use]
+    pub fn any_waits(&self) -> bool {
+        self.jobs.values().any(|job| job.waits)
+    }
+
     /// Whether a user has any.
     #[must_use]
     pub fn has(&self, user: Uid) -> bool {
@@ -112,6 +124,13 @@ impl Jobs {
         }
         self.jobs.insert(self.last, job);
         self.last
+    }
+
+    /// It waits no more.
+    pub fn begin(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.waits = false;
+        }
     }
 
     /// It has ended. Those that it was around are in what it was in.

@@ -89,26 +89,25 @@ struct Held {
 
 /// Ends all processes of a job but this one: by SIGTERM, and by SIGKILL after [`TERM_GRACE`], or as soon as `at_once` says so.
 pub(crate) fn end(client: &mut Client, id: JobId, at_once: &AtomicBool) -> Result<Ended, CallError> {
-    let root = ProcRoot::open(Path::new("/proc")).map_err(|error| CallError::Invalid(error.to_string()))?;
+    let mut root =
+        ProcRoot::open(Path::new("/proc")).map_err(|error| CallError::Invalid(error.to_string()))?;
     let mut kill_from = Instant::now() + Duration::from_nanos(TERM_GRACE.0);
     let (mut hunt, mut apart) = (Hunt::default(), APART);
     // One that is no job of theirs is told as that.
-    let mut there = all_processes(client, id)?;
+    let (mut there, _) = all_in(client, &mut root, id)?;
     loop {
         let now = Instant::now();
         if at_once.load(Ordering::Acquire) {
             kill_from = kill_from.min(now);
         }
         let signal = if now >= kill_from { Signal::Kill } else { Signal::Term };
-        there.iter().filter(|one| !is_own(one)).for_each(|one| hunt.signal(&root, one, signal));
+        there.iter().filter(|one| !is_own(one.pid)).for_each(|one| hunt.signal(&root, *one, signal));
         hunt.wait(apart, || signal == Signal::Term && at_once.load(Ordering::Acquire));
         apart = apart.saturating_mul(2).min(APART_AT_MOST);
-        there = of_one(all_processes(client, id))?.unwrap_or_default();
-        let left: Vec<Pid> = there.iter().filter(|one| !is_own(one)).map(|one| one.pid).collect();
+        let unseen;
+        (there, unseen) = of_one(all_in(client, &mut root, id))?.unwrap_or_default();
+        let left: Vec<Pid> = there.iter().filter(|one| !is_own(one.pid)).map(|one| one.pid).collect();
         let denied: Vec<Pid> = left.iter().copied().filter(|pid| hunt.denied.contains(pid)).collect();
-        // A walk of all tasks can miss who forks and exits all the time; the programs count everybody.
-        let count = view_of(client, id)?.map_or(0, |view| view.processes);
-        let unseen = count.saturating_sub(u64::try_from(there.len()).unwrap_or(u64::MAX));
         if (left.len() == denied.len() && unseen == 0) || now >= kill_from + PATIENCE {
             return Ok(Ended { ended: hunt.ended, left, denied, unseen });
         }
@@ -121,7 +120,7 @@ pub(crate) fn end(client: &mut Client, id: JobId, at_once: &AtomicBool) -> Resul
 /// Who is in a job, but for whoever asks: nobody where it has ended.
 pub(crate) fn processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, CallError> {
     let mut there = of_one(all_processes(client, id))?.unwrap_or_default();
-    there.retain(|one| !is_own(one));
+    there.retain(|one| !is_own(one.pid));
     Ok(there)
 }
 
@@ -130,8 +129,31 @@ fn all_processes(client: &mut Client, id: JobId) -> Result<Vec<ProcessView>, Cal
     Ok(told.into_iter().flat_map(|account| account.processes).collect())
 }
 
-fn is_own(process: &ProcessView) -> bool {
-    process.pid.0 == std::process::id()
+/// All that there is to be ended, and how many more the programs count: a walk of all tasks can miss who forks and exits all
+/// the time.
+fn all_in(
+    client: &mut Client,
+    root: &mut ProcRoot,
+    id: JobId,
+) -> Result<(BTreeSet<VictimId>, u64), CallError> {
+    let found = all_processes(client, id)?;
+    let view = view_of(client, id)?;
+    let count = view.as_ref().map_or(0, |view| view.processes);
+    let unseen = count.saturating_sub(u64::try_from(found.len()).unwrap_or(u64::MAX));
+    let mut all: BTreeSet<VictimId> =
+        found.into_iter().map(|one| VictimId { pid: one.pid, start_ns: one.start_ns }).collect();
+    // Until its program begins, what the first process has is its user's, and not the job's.
+    let job = view.and_then(|view| view.job).filter(|job| job.waits || count == 0);
+    if let Some((job, (pid, start_ns))) = job.and_then(|job| Some((job.uid, job.pid.zip(job.start_ns)?)))
+        && root.process(pid).is_ok_and(|process| process.uid == job)
+    {
+        all.insert(VictimId { pid, start_ns });
+    }
+    Ok((all, unseen))
+}
+
+fn is_own(pid: Pid) -> bool {
+    pid.0 == std::process::id()
 }
 
 /// The job's account. `None`: it has ended.
@@ -151,8 +173,7 @@ fn of_one<T>(told: Result<T, CallError>) -> Result<Option<T>, CallError> {
 
 impl Hunt {
     /// Each signal is sent once.
-    fn signal(&mut self, root: &ProcRoot, process: &ProcessView, signal: Signal) {
-        let id = VictimId { pid: process.pid, start_ns: process.start_ns };
+    fn signal(&mut self, root: &ProcRoot, id: VictimId, signal: Signal) {
         if self.held.get(&id).is_some_and(|held| held.sent == signal) {
             return;
         }

@@ -25,6 +25,13 @@ pub(crate) struct Arguments {
     /// What crossing that line does [default: kill].
     #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
     pub(super) action: Option<String>,
+    /// Start CMD only if so much can be promised to it, of your line and of what the machine has free: 512M, 25%, or bytes.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) reserve: Option<String>,
+    /// Where that cannot be promised now, wait, for SECS at most. Who came first has the first turn.
+    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, requires = "reserve")]
+    #[expect(clippy::option_option, reason = "it may be given without a time")]
+    pub(super) wait: Option<Option<u64>>,
     /// What the job is called in lists.
     #[arg(long)]
     pub(super) name: Option<String>,
@@ -43,7 +50,8 @@ pub(crate) struct Arguments {
     #[arg(long, hide = true)]
     pub(super) job_fd: Option<u32>,
     /// Give CMD its memory by libtmalloc: at your line, or that of SIZE, it is told that there is none (malloc is NULL, mmap
-    /// ENOMEM), and is not killed for asking. Without a limit and a name it is no job.
+    /// ENOMEM), and is not killed for asking. Without --limit, --name and --reserve it is no
+    /// job.
     #[arg(long)]
     pub(super) tmalloc: bool,
     /// The library that is preloaded; else the one that is installed with plimsoll.
@@ -68,10 +76,14 @@ impl Arguments {
             ("--soft", &self.soft),
             ("--action", &self.action),
             ("--name", &self.name),
+            ("--reserve", &self.reserve),
         ];
         for (option, value) in named {
             all.extend(value.as_ref().map(|value| OsString::from(format!("{option}={value}"))));
         }
+        let wait =
+            |seconds: Option<u64>| seconds.map_or("--wait".to_owned(), |seconds| format!("--wait={seconds}"));
+        all.extend(self.wait.map(wait).map(OsString::from));
         all.extend(self.tmalloc.then(|| OsString::from("--tmalloc")));
         all.extend(
             self.library.iter().flat_map(|library| ["--library".into(), library.clone().into_os_string()]),

@@ -41,6 +41,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Options that a command after --on-near is not likely to have.
+const OURS: [&str; 4] = ["--status-fd", "--end-orphans", "--reserve", "--wait"];
 /// How long the daemon may take over one question.
 pub(super) const ANSWER: Duration = Duration::from_secs(3);
 /// Where the program failed, how long what may have killed a part of it is waited for.
@@ -136,9 +138,9 @@ fn check_on_near(command: &[OsString]) -> Result<(), Failure> {
         let message = format!("--on-near: '{}' is not found; is it installed, and in PATH?", name.display());
         return Err(Failure::Told { exit: Exit::NoSuchProgram, message });
     }
-    let ours = rest.iter().find(|word| *word == "--status-fd" || *word == "--end-orphans");
+    let option = |word: &OsString| word.to_str().and_then(|word| word.split('=').next()).map(str::to_owned);
+    let ours = rest.iter().filter_map(option).find(|word| OURS.contains(&word.as_str()));
     ours.map_or(Ok(()), |word| {
-        let word = word.display();
         Err(not_started(format_args!(
             "{word} is behind --on-near, which goes on to '--': give {word} before it"
         )))

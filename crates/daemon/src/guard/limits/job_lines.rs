@@ -2,7 +2,7 @@
 
 use super::{
     attached::Attached,
-    jobs::JOBS_EVERY,
+    jobs::{JOBS_EVERY, TURNS_APART_MAX, TURNS_EVERY, TURNS_REST},
     lines::refuse,
     wanted::{Wanted, by_user, in_places, signal_of, stands},
 };
@@ -13,19 +13,22 @@ use crate::{
         kernel::{Kernel, Programs as _},
         request::{Change, OfJobs},
     },
+    pressure_socket::Topic,
 };
 use plimsoll_policy::{
     account::{Action, Counted},
-    lines::{Job, Place, Target},
-    units::{JobId, Nanos, Uid},
+    lines::{Job, Jobs, LineBook, Place, Stand, Target, Turns},
+    units::{Bytes, Gid, JobId, Nanos, Uid},
+    victim::VictimId,
 };
 use plimsoll_sys::{
     bpf::{AccountFacts, BpfError, Enforce, LineSet},
-    process::PidFd,
+    process::{PidFd, ProcRoot},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::AsFd as _,
+    path::Path,
     sync::Arc,
 };
 
@@ -58,6 +61,7 @@ impl<K: Kernel> Guard<K> {
             OfJobs::Around { process, reply } => reply.send(self.job_around(&process)),
             OfJobs::Enter { process, job, reply } => reply.send(self.enter_job(process, job)),
             OfJobs::Ended { walk, reply } => reply.send(self.ended_jobs(walk).map_err(Refusal::from)),
+            OfJobs::Turns { jobs, reply } => reply.send(self.turns_of(&jobs).map_err(Refusal::from)),
         }
     }
 
@@ -79,8 +83,12 @@ impl<K: Kernel> Guard<K> {
     /// The jobs that have ended as far as is known, and those that nobody is counted in; `walk`: has all tasks walked soon, for
     /// the next who asks.
     fn ended_jobs(&mut self, walk: bool) -> Result<Vec<JobId>, BpfError> {
+        let Some(attached) = &mut self.attached else {
+            // Nobody is in any; those that wait need no programs for that.
+            let ended = self.book.jobs().iter().filter(|(_, job)| !job.waits);
+            return Ok(ended.map(|(id, _)| id).collect());
+        };
         let all = self.book.jobs().iter().map(|(id, _)| id);
-        let Some(attached) = &mut self.attached else { return Ok(all.collect()) };
         if walk {
             attached.want_scan();
         }
@@ -96,7 +104,7 @@ impl<K: Kernel> Guard<K> {
         let now = self.context.kernel.now();
         let Some(attached) = &mut self.attached else { return };
         if attached.jobs.take_ended() {
-            (self.end_jobs.0)();
+            (self.tend_jobs.0)();
         }
         let is_long = |left: &Nanos| now.0.saturating_sub(left.0) >= JOBS_EVERY.0;
         let left = attached.jobs.left.take_if(|left| is_long(left));
@@ -108,12 +116,92 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
+    /// Holds those who wait for their turn since an earlier daemon: nobody else is in their jobs, and where it was stopped,
+    /// they are in none.
+    pub(super) fn hold_who_wait(&mut self) {
+        let (Some(attached), Ok(root)) = (&mut self.attached, ProcRoot::open(Path::new("/proc"))) else {
+            return;
+        };
+        for (id, job) in self.book.jobs().iter().filter(|(_, job)| job.waits) {
+            let open = |first: VictimId| PidFd::open_verified(&root, first.pid, first.start_ns).ok();
+            // It may end meanwhile.
+            if !attached.jobs.has_starter(id)
+                && let Some(process) = job.first.and_then(open)
+                && attached.limits.enter_job(process.as_fd(), id).is_ok()
+            {
+                attached.jobs.begin(id, Arc::new(process));
+            }
+        }
+    }
+
+    /// Those of these jobs that wait and have their turn.
+    fn turns_of(&mut self, jobs: &Jobs) -> Result<Vec<JobId>, BpfError> {
+        let (now, mem_total, page_size) =
+            (self.context.kernel.now(), self.mem_total, self.context.ledger.page_size());
+        let users: BTreeSet<Uid> =
+            jobs.iter().filter(|(_, job)| job.reserve.is_some()).map(|(_, job)| job.user).collect();
+        let all = self.book.groups();
+        let groups_of =
+            |uid: Uid| (uid, all.iter().copied().filter(|gid| self.book.is_member(uid, *gid)).collect());
+        let groups: BTreeMap<Uid, Vec<Gid>> = users.iter().copied().map(groups_of).collect();
+        let (mut usage, mut over) = (BTreeMap::new(), BTreeSet::new());
+        if let Some(attached) = &mut self.attached {
+            let accounts = attached.limits.accounts()?;
+            usage.extend(accounts.iter().map(|one| (one.whose, page_size.to_bytes(one.usage))));
+            over = attached.jobs.unused(jobs, &accounts, now);
+        }
+        // Also of those who have no account yet.
+        let all =
+            users.into_iter().map(Counted::from).chain(groups.values().flatten().copied().map(Counted::from));
+        for whose in all {
+            usage.entry(whose).or_default();
+        }
+        let stand = |(whose, usage): (Counted, Bytes)| {
+            let line = self.book.resolve_counted(whose, mem_total, page_size).filter(|line| !line.is_none());
+            (whose, Stand { usage, hard: line.map(|line| page_size.to_bytes(line.hard)) })
+        };
+        let accounts = usage.into_iter().map(stand).collect();
+        // Where it cannot be read, lines alone say.
+        let available = self.context.kernel.read_meminfo().ok().and_then(|read| read.mem_available);
+        let turns = Turns { accounts, groups, over, available: available.unwrap_or(Bytes(u64::MAX)) };
+        Ok(jobs.turns(&turns))
+    }
+
+    /// Looks whose turn it is, while anybody waits.
+    pub(crate) fn look_for_turns(&mut self) {
+        let now = self.context.kernel.now();
+        if self.turns_due.is_none_or(|due| due > now) {
+            return;
+        }
+        let book = Arc::clone(&self.book);
+        let turns = self.turns_of(book.jobs());
+        let done = self.context.kernel.now();
+        let rest = Nanos(done.0.saturating_sub(now.0).saturating_mul(TURNS_REST));
+        self.turns_due = Some(done.saturating_add(rest.clamp(TURNS_EVERY, TURNS_APART_MAX)));
+        match turns {
+            Ok(turns) if turns.is_empty() => {}
+            Ok(_) => (self.tend_jobs.0)(),
+            Err(error) => self.context.notices.once("jobs", &error),
+        }
+    }
+
+    /// Tells those that waited that they have their turn.
+    pub(super) fn tell_turns(&mut self, before: &LineBook) {
+        let had_to_wait = before.jobs().iter().filter(|(_, job)| job.waits);
+        let book = Arc::clone(&self.book);
+        let has_turn = |id: &JobId| book.jobs().get(*id).is_some_and(|job| !job.waits);
+        let topics = had_to_wait
+            .filter(|(id, _)| has_turn(id))
+            .map(|(id, job)| Topic { owner: job.user, job: Some(id) });
+        self.context.listeners.have_turns(topics);
+    }
+
     /// Draws what a change of jobs changes, without a walk; false where that is not all there is to draw.
     pub(super) fn draw_jobs(&mut self, change: &Change) -> Result<bool, Refusal> {
         let user = match change {
             Change::One { place: Place::Job(_, user), .. } => Some(*user),
             Change::JobsEnded => None,
-            Change::One { .. } | Change::All => return Ok(false),
+            Change::One { .. } | Change::All | Change::Turns => return Ok(false),
         };
         let Some(attached) = &mut self.attached else { return Ok(false) };
         let account = user.map(|user| attached.limits.account(user.into())).transpose()?.flatten();
@@ -133,7 +221,7 @@ impl<K: Kernel> Guard<K> {
         // Nobody is in one that is new.
         let job = match change {
             Change::One { place: Place::Job(id, _), .. } => Some(Counted::Job(*id)),
-            Change::One { .. } | Change::All | Change::JobsEnded => None,
+            Change::One { .. } | Change::All | Change::JobsEnded | Change::Turns => None,
         };
         if job.is_none_or(|job| accounts.iter().any(|one| one.whose == job)) {
             attached.want_scan();

@@ -45,6 +45,10 @@ impl<K: Kernel> Guard<K> {
             return Ok(());
         }
         let before = self.take_book(book);
+        if *change == Change::Turns {
+            self.tell_turns(&before);
+            return Ok(());
+        }
         let drawn = self.draw_book(change);
         if let Err(refusal) = &drawn {
             self.take_book(&before);
@@ -60,6 +64,8 @@ impl<K: Kernel> Guard<K> {
     /// These are the lines now; those before.
     fn take_book(&mut self, book: &Arc<LineBook>) -> Arc<LineBook> {
         self.context.ledger.take_book(book);
+        let due = self.turns_due.unwrap_or_else(|| self.context.kernel.now());
+        self.turns_due = book.jobs().any_waits().then_some(due);
         core::mem::replace(&mut self.book, Arc::clone(book))
     }
 
@@ -85,7 +91,7 @@ impl<K: Kernel> Guard<K> {
             }
             // Nothing was left half drawn.
             Change::One { .. } if matches!(refusal, Refusal::Unavailable(_)) => return,
-            Change::One { .. } | Change::JobsEnded => {
+            Change::One { .. } | Change::JobsEnded | Change::Turns => {
                 self.draw_book(&Change::All).err().map(|refusal| refusal.to_string())
             }
         };
@@ -123,6 +129,7 @@ impl<K: Kernel> Guard<K> {
             None => Attached::adopt_replaced(&self.context.kernel, &self.pins),
         };
         self.hear_out(replaced.as_mut());
+        let is_adopted = self.attached.is_none();
         let attached = match self.attached.take() {
             Some(attached) => attached,
             None => Attached::adopt(&self.context.kernel, &self.pins)?,
@@ -154,6 +161,9 @@ impl<K: Kernel> Guard<K> {
         }
         self.hear_out(replaced.as_mut());
         self.enforce_now()?;
+        if is_adopted || *change == Change::All {
+            self.hold_who_wait();
+        }
         if let Some(attached) = &mut self.attached {
             attached.plan_look(&mut self.context)?;
         }

@@ -62,7 +62,7 @@ pub(super) fn by_user(accounts: &[AccountFacts]) -> BTreeMap<Uid, AccountFacts> 
 fn at_once(change: &Change, target: &Target) -> Enforce {
     match change {
         Change::One { place, now: true } if place.target() == *target => Enforce::Now,
-        Change::One { .. } | Change::JobsEnded | Change::All => Enforce::Ratchet,
+        Change::One { .. } | Change::JobsEnded | Change::Turns | Change::All => Enforce::Ratchet,
     }
 }
 
@@ -141,7 +141,7 @@ impl<'a> Wanted<'a> {
             change,
             own: match change {
                 Change::One { place: Place::Own(uid) | Place::Job(_, uid), .. } => Some(*uid),
-                Change::One { .. } | Change::JobsEnded | Change::All => None,
+                Change::One { .. } | Change::JobsEnded | Change::Turns | Change::All => None,
             },
             numbered: book.numbered_uids(),
             explicit: book.explicit_uids(),
@@ -235,7 +235,7 @@ impl<'a> Wanted<'a> {
                 Target::Job(id) => Some(Counted::Job(id)),
                 Target::Default | Target::Members(_) | Target::Cgroup(_) | Target::System => None,
             },
-            Change::JobsEnded | Change::All => None,
+            Change::JobsEnded | Change::Turns | Change::All => None,
         }
     }
 
@@ -523,7 +523,7 @@ impl<'a> Wanted<'a> {
             Change::One { place, now: true } if self.concerns(&place.target(), uid, line) => Enforce::Now,
             // Nor for others, where their lines are drawn with it.
             Change::One { .. } if self.own.is_some() => Enforce::Within,
-            Change::One { .. } | Change::JobsEnded | Change::All => Enforce::Ratchet,
+            Change::One { .. } | Change::JobsEnded | Change::Turns | Change::All => Enforce::Ratchet,
         }
     }
 

@@ -205,7 +205,7 @@ impl Simulation {
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
                 .unwrap(),
             reload: Errand(Box::new(|| {})),
-            end_jobs: Errand(Box::new(|| {})),
+            tend_jobs: Errand(Box::new(|| {})),
             // What it does is at most one more wake-up, of which there are enough.
             sampler: Sampler::absent(),
             foreign_kills: ForeignKills::absent(),

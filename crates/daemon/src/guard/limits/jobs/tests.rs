@@ -1,7 +1,14 @@
-use super::{super::shared::tests::account, JobId, Jobs, Nanos};
-use plimsoll_policy::units::Pid;
+use super::{super::shared::tests::account, JobId, JobList, Jobs, Nanos, TURNS_EVERY};
+use plimsoll_policy::{
+    lines::Job,
+    units::{Bytes, Pid, Uid},
+};
 use plimsoll_sys::{bpf::AccountFacts, process::PidFd};
-use std::{collections::BTreeMap, process::Command, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+    sync::Arc,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -29,6 +36,32 @@ fn one_has_ended_that_was_empty_for_a_second() {
     assert!(jobs.any && !jobs.are_in_doubt());
     jobs.drawn(&BTreeMap::new());
     assert!(!jobs.any && !jobs.are_in_doubt());
+}
+
+#[test]
+fn a_promise_is_free_when_two_looks_found_nobody() {
+    let (mut jobs, mut list) = (Jobs::default(), JobList::default());
+    let [first, _, plain, waits] =
+        [(true, false), (true, false), (false, false), (true, true)].map(|(has_promise, waits)| {
+            list.add(Job {
+                user: Uid(1000),
+                outer: None,
+                name: None,
+                line: None,
+                first: None,
+                reserve: has_promise.then_some(Bytes(1)),
+                waits,
+            })
+        });
+    let empty = [job(1, 0), job(2, 1), job(3, 0), job(4, 0)];
+    let mut look = |accounts: &[AccountFacts], at| jobs.unused(&list, accounts, Nanos(at));
+    assert_eq!(look(&empty, 0), BTreeSet::new());
+    assert_eq!(look(&empty, TURNS_EVERY.0 - 1), BTreeSet::new());
+    let unused = look(&empty, TURNS_EVERY.0);
+    assert_eq!(unused, BTreeSet::from([first, waits]), "nothing is promised to {plain}");
+    assert_eq!(look(&[job(1, 1)], 2 * TURNS_EVERY.0), BTreeSet::new());
+    assert_eq!(look(&empty, 3 * TURNS_EVERY.0), BTreeSet::new(), "it executed another program");
+    assert_eq!(look(&empty, 5 * SECOND), BTreeSet::new(), "or may have, while nobody looked");
 }
 
 #[test]

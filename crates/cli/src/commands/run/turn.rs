@@ -1,0 +1,111 @@
+//! Waits until a job has its turn: the pressure socket tells, and the daemon is asked where that may not have been heard.
+
+use super::{arguments::not_started, watch::ANSWER};
+use crate::{commands::jobs::view_of, exit::Failure, output};
+use plimsoll_api::{
+    PRESSURE_SOCKET_NAME,
+    client::{CallError, Client},
+};
+use plimsoll_policy::units::JobId;
+use std::{
+    io::{self, BufRead as _, BufReader, ErrorKind, IsTerminal as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// From one try to be told to the next: at first, and at most.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(16);
+/// The daemon is asked this often though nothing was heard.
+const ASKED_EVERY: Duration = Duration::from_secs(30);
+
+/// Comes back when the job's program may begin. Where its turn does not come within that time, it is a failure.
+pub(super) fn wait(socket: &Path, id: JobId, within: Option<Duration>) -> Result<(), Failure> {
+    let until = within.and_then(|within| Instant::now().checked_add(within));
+    let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+    if io::stderr().is_terminal() {
+        output::complain(format_args!("job {id} waits for its turn; 'plimsoll jobs' shows what runs"));
+    }
+    let mut pause = AGAIN;
+    loop {
+        // What is told from here on is heard.
+        let words = Words::of(socket, id);
+        if !waits(socket, id)? {
+            return Ok(());
+        }
+        if left().is_zero() {
+            let seconds = within.unwrap_or_default().as_secs();
+            return Err(not_started(format_args!("job {id} had no turn within {seconds} s")));
+        }
+        match words.and_then(|words| words.hear_turn(left().min(ASKED_EVERY))) {
+            Ok(true) => return Ok(()),
+            Ok(false) => pause = AGAIN,
+            Err(error) => {
+                thread::sleep(left().min(pause));
+                // Where there is a daemon, all places are taken, and it is not to be asked all the time.
+                let is_there = !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+                pause = if is_there { (pause * 2).min(AGAIN_MAX) } else { AGAIN };
+            }
+        }
+    }
+}
+
+/// Whether it is to wait on. A daemon that is gone, or late, may come again.
+fn waits(socket: &Path, id: JobId) -> Result<bool, Failure> {
+    match Client::ask(socket, ANSWER, Instant::now() + ANSWER, |daemon| view_of(daemon, id)) {
+        Ok(view) => match view.and_then(|view| view.job) {
+            Some(job) => Ok(job.waits),
+            None => Err(not_started(format_args!("job {id} is not there any more"))),
+        },
+        Err(
+            CallError::NotRunning { .. }
+            | CallError::Busy(_)
+            | CallError::Refused(_)
+            | CallError::NoAnswer { .. },
+        ) => Ok(true),
+        Err(error) => Err(not_started(error)),
+    }
+}
+
+/// What is told of one job.
+struct Words(BufReader<UnixStream>);
+
+impl Words {
+    /// From when on it is told.
+    fn of(socket: &Path, id: JobId) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(socket.with_file_name(PRESSURE_SOCKET_NAME))?;
+        // In one piece: the first words are heard.
+        stream.write_all(format!("job:{id}\n").as_bytes())?;
+        let mut words = Self(BufReader::new(stream));
+        match words.hear("listening\n", ANSWER)? {
+            true => Ok(words),
+            false => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Whether it has its turn within that time.
+    fn hear_turn(mut self, within: Duration) -> io::Result<bool> {
+        self.hear("turn\n", within)
+    }
+
+    fn hear(&mut self, wanted: &str, within: Duration) -> io::Result<bool> {
+        let (until, mut word) = (Instant::now() + within, String::new());
+        while word != wanted {
+            word.clear();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.0.get_ref().set_read_timeout(Some(left))?;
+            match self.0.read_line(&mut word) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,264 @@
+//! Jobs that wait until memory can be promised to them: `plimsoll run --reserve --wait`.
+#![cfg(test)]
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+use support::{ALICE, BOB, Fixture, assert_has, program::Program, until, wait_for};
+
+/// Says that it has begun, and ends when it is told to.
+const BEGINS: &str = "say('begun')\nhear()\n";
+
+const A_WHILE: Duration = Duration::from_millis(500);
+
+/// One that waits, or has begun.
+fn job(fixture: &Fixture, user: u32, options: &[&str], script: &str) -> Program {
+    Program::of(&mut fixture.job_command(user, options, script))
+}
+
+fn jobs(fixture: &Fixture) -> Vec<Value> {
+    fixture.json(&["jobs"]).as_array().unwrap().clone()
+}
+
+fn wait_until_waiting(fixture: &Fixture, count: usize) {
+    let waits = |one: &Value| one["job"]["waits"] == true && one["job"]["pid"].is_u64();
+    wait_for("they wait", || jobs(fixture).iter().filter(|one| waits(one)).count() == count);
+}
+
+/// Whether it has not begun, and does not for a while.
+fn waits(program: &mut Program) -> bool {
+    std::thread::sleep(A_WHILE);
+    program.runs() && program.try_line().is_none()
+}
+
+#[test]
+fn more_than_fit_take_turns_in_order_and_nobody_dies() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    // Begin, the end of each, and memory meanwhile.
+    let script = "\
+begun = time.monotonic()
+kept = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+kept.madvise(15)
+for at in range(0, 48 << 20, 4096): kept[at] = 1
+time.sleep(0.3)
+say('done', begun, time.monotonic())
+";
+    let options = ["--reserve", "60M", "--limit", "60M", "--wait"];
+    let (mut all, mut any_waits) = (Vec::new(), false);
+    for number in 1..=16 {
+        all.push(job(&fixture, ALICE, &options, script));
+        until("it is listed, or was", Duration::from_secs(10), || {
+            let listed = jobs(&fixture);
+            any_waits |= listed.iter().any(|one| one["job"]["waits"] == true);
+            let numbers =
+                listed.iter().filter_map(|one| one["account"].as_str()?.strip_prefix("job:")?.parse().ok());
+            (numbers.max() >= Some(number)).then_some(())
+        });
+    }
+    assert!(any_waits);
+    let times: Vec<(f64, f64)> = all
+        .iter_mut()
+        .map(|one| {
+            let told = one.stage("done");
+            let (begun, done) = told.split_once(' ').unwrap();
+            assert!(one.end().success());
+            (begun.parse().unwrap(), done.parse().unwrap())
+        })
+        .collect();
+    fixture.assert_nobody_killed();
+    for (begun, _) in &times {
+        let at_once = times.iter().filter(|(other, done)| other <= begun && begun < done).count();
+        assert!(at_once <= 4, "{at_once} of 60 MiB have begun under a line of 256: {times:?}");
+    }
+    // In order, but for those that begin at one moment.
+    let overtaken =
+        |at: usize, begun: f64| times.iter().skip(at + 1).filter(|(later, _)| later + 0.2 < begun).count();
+    let most = times.iter().enumerate().map(|(at, (begun, _))| overtaken(at, *begun)).max();
+    assert_eq!(most, Some(0), "{times:?}");
+}
+
+#[test]
+fn one_in_a_job_waits_for_nobody_outside_of_it() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let plimsoll = fixture.path("plimsoll");
+    let run = format!("[{plimsoll:?}, 'run', '--reserve', '150M', '--wait=20', '--', '/bin/true']");
+    let starts = format!(
+        "import subprocess\nsay('begun')\nhear()\nsay('inner', subprocess.run({run}).returncode)\nhear()\n"
+    );
+    let mut outer = job(&fixture, ALICE, &["--reserve", "200M"], &starts);
+    outer.stage("begun");
+    let mut behind = job(&fixture, ALICE, &["--reserve", "100M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 1);
+    outer.tell("go");
+    assert_eq!(outer.stage("inner"), "0", "it is a part of what the outer one was promised");
+    assert!(waits(&mut behind));
+    outer.tell("end");
+    assert!(outer.end().success());
+    behind.stage("begun");
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn what_cannot_be_promised_is_refused_and_no_job_is_left() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
+    holds.stage("begun");
+    for (options, status, says) in [
+        (
+            &["--reserve", "300M", "--wait"][..],
+            125,
+            "can never be promised: it is more than the line of user:",
+        ),
+        (
+            &["--reserve", "64M", "--limit", "32M", "--wait"],
+            125,
+            "can never be promised: it is more than the job's line",
+        ),
+        (&["--reserve", "1000G"], 125, "it is more than this machine's memory"),
+        (&["--reserve", "0", "--wait"], 125, "nothing is no promise"),
+        (&["--reserve", "100M"], 125, "so much cannot be promised now"),
+        (&["--reserve", "100M", "--wait=1"], 125, "had no turn within 1 s"),
+        (&["--wait"], 2, "--reserve"),
+        (&["--reserve", "many"], 125, "many"),
+    ] {
+        let began = Instant::now();
+        let (code, _, said) = fixture.run_as(ALICE, &[&["run"], options, &["--", "/bin/true"]].concat());
+        assert!(code == status && said.contains(says), "{options:?}: {code} {said}");
+        assert!(began.elapsed() < Duration::from_secs(8), "{options:?}");
+    }
+    wait_for("none is left of them", || jobs(&fixture).len() == 1);
+    // What is left is promised at once, and to others what is theirs.
+    assert_eq!(fixture.run_as(ALICE, &["run", "--reserve", "40M", "--", "/bin/true"]).0, 0);
+    assert_eq!(fixture.run_as(BOB, &["run", "--reserve", "200M", "--", "/bin/true"]).0, 0);
+    holds.tell("end");
+    assert!(holds.end().success());
+    assert_eq!(
+        fixture.run_as(ALICE, &["run", "--reserve", "250M", "--", "/bin/true"]).0,
+        0,
+        "whoever had it has ended"
+    );
+}
+
+#[test]
+fn places_are_kept_over_a_restart_and_lost_by_whoever_ends() {
+    let mut fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = job(&fixture, ALICE, &["--reserve", "200M", "--name", "holds"], BEGINS);
+    holds.stage("begun");
+    let options = ["--reserve", "200M", "--wait"];
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|count| {
+        let one = job(&fixture, ALICE, &options, BEGINS);
+        wait_until_waiting(&fixture, count);
+        one
+    });
+    let listed = jobs(&fixture);
+    assert_has(&listed[0], &json!({"name": "holds", "job": {"promised_bytes": 200 << 20, "waits": false}}));
+    assert_has(&listed[3], &json!({"account": "job:4", "job": {"promised_bytes": 200 << 20, "waits": true}}));
+    let text = fixture.run_as(ALICE, &["jobs"]).1;
+    assert!(text.contains("PROMISED") && text.contains("waits"), "{text}");
+    // By a signal as any program, and by its number.
+    first.signal(Signal::TERM);
+    assert!(!first.end().success());
+    fixture.end_daemon(Signal::KILL);
+    assert!(waits(&mut second) && waits(&mut third));
+    fixture.launch();
+    assert!(waits(&mut second) && waits(&mut third));
+    assert_eq!(fixture.run_as(ALICE, &["jobs", "end", "3", "--now"]).0, 0);
+    assert!(!second.end().success());
+    holds.tell("end");
+    assert!(holds.end().success());
+    third.stage("begun");
+    // A daemon that is stopped leaves no line in force, and no job: who waits begins below the next one's, and is in theirs.
+    let mut fourth = job(&fixture, ALICE, &[&options[..], &["--limit", "200M"]].concat(), BEGINS);
+    wait_until_waiting(&fixture, 1);
+    fixture.end_daemon(Signal::TERM);
+    fixture.launch();
+    fourth.stage("begun");
+    let listed = until("it is in its job", Duration::from_secs(10), || {
+        jobs(&fixture).into_iter().find(|one| one["account"] == "job:5" && one["processes"] == 1)
+    });
+    assert_has(&listed, &json!({"hard_bytes": 200 << 20, "job": {"waits": false}}));
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn who_has_ended_or_can_never_begin_holds_up_nobody() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = job(&fixture, ALICE, &["--reserve", "100M"], BEGINS);
+    holds.stage("begun");
+    let mut large = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 1);
+    let mut small = job(&fixture, ALICE, &["--reserve", "50M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 2);
+    assert!(waits(&mut small));
+    assert_has(
+        &fixture.json(&["status"])["jobs"],
+        &json!({"running": 1, "waiting": 2, "promised_bytes": 100 << 20}),
+    );
+    let text = fixture.ok(&["status"]);
+    assert!(text.contains("Jobs: 1 runs, 2 wait, 100.0 MiB promised."), "{text}");
+    large.signal(Signal::KILL);
+    large.killed();
+    small.stage("begun");
+    let mut large = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 1);
+    let mut small = job(&fixture, ALICE, &["--reserve", "20M", "--wait"], BEGINS);
+    assert!(waits(&mut small) && waits(&mut large));
+    fixture.limit(ALICE, "190M", &[]);
+    small.stage("begun");
+    assert!(waits(&mut large));
+    fixture.limit(ALICE, "1G", &[]);
+    large.stage("begun");
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn one_that_is_stopped_has_its_turn_and_is_ended_by_its_number() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
+    holds.stage("begun");
+    let mut stopped = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 1);
+    stopped.signal(Signal::STOP);
+    holds.tell("end");
+    assert!(holds.end().success());
+    wait_until_waiting(&fixture, 0);
+    let mut behind = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
+    wait_until_waiting(&fixture, 1);
+    let (code, said, error) = fixture.run_as(ALICE, &["jobs", "end", "2", "--now"]);
+    assert!(code == 0 && said.contains("1 process ended"), "{code} {said} {error}");
+    stopped.killed();
+    behind.stage("begun");
+}
+
+#[test]
+fn one_that_is_watched_begins_when_it_has_its_turn() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
+    holds.stage("begun");
+    let events = fixture.path("events");
+    let mut command = Command::new("sh");
+    let watched = fixture.job_command(ALICE, &["--reserve", "200M", "--wait", "--status-fd", "9"], BEGINS);
+    command.args(["-c", "exec \"$@\" 9>\"$0\""]).arg(&events);
+    command.arg(watched.get_program()).args(watched.get_args()).current_dir("/");
+    command.envs(watched.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut watched = Program::of(&mut command);
+    wait_until_waiting(&fixture, 1);
+    assert!(waits(&mut watched));
+    assert_eq!(std::fs::read_to_string(&events).unwrap(), "");
+    holds.tell("end");
+    assert!(holds.end().success());
+    watched.stage("begun");
+    wait_for("it is told", || std::fs::read_to_string(&events).unwrap().contains("\"started\""));
+}
