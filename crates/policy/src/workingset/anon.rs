@@ -9,13 +9,17 @@ use crate::{
     units::{Nanos, Pages},
 };
 
+/// It falls if this part of the floor went since the last look.
+const FELL: u32 = 6;
+
 /// Swapping is held back this part of the floor above it, an eighth (2 % of memory at 15 %), and no more this part above
 /// it, a quarter: what the kernel swaps out between two looks is not to be missing below. Up to an eighth of the floor went in
 /// between in an emulated guest with zram (Linux 7.2, 960 MiB) whose machine was busy.
 const BEGINS: u32 = 3;
 const ENDS: u32 = 2;
 
-/// From one look to the next: while the floor may be reached soon, and at other times.
+/// From one look to the next: while it falls towards the floor, while the floor may be reached soon, and at other times.
+const FALLING: Nanos = Nanos(20_000_000);
 const NEAR: Nanos = Nanos(100_000_000);
 const FAR: Nanos = Nanos(1_000_000_000);
 
@@ -37,6 +41,8 @@ pub struct AnonState {
     pub line: Pages,
     /// Swapping is to be held back.
     pub holds: bool,
+    /// Anonymous memory at the last look.
+    pub anon: Pages,
     /// When to look again, from now on.
     pub look_in: Nanos,
 }
@@ -45,7 +51,7 @@ pub struct AnonState {
 #[must_use]
 pub fn judge(state: AnonState, reading: &AnonReading, tunables: &Tunables) -> AnonState {
     let floor = tunables.anon_min_ratio.of(reading.mem_total);
-    let none = AnonState { line: Pages(0), holds: false, look_in: FAR };
+    let none = AnonState { look_in: FAR, ..AnonState::default() };
     if !tunables.workingset_protection || floor == Pages(0) {
         return none;
     }
@@ -59,7 +65,13 @@ pub fn judge(state: AnonState, reading: &AnonReading, tunables: &Tunables) -> An
     let holds = if state.holds { anon < above(ENDS) } else { anon <= above(BEGINS) };
     // Where swap is memory itself (zram), a GiB goes in less than a second: three times the floor in some seconds at most.
     let soon = !holds && anon.0 >> 2 < floor.0;
-    AnonState { line: floor, holds, look_in: if soon { NEAR } else { FAR } }
+    let falls = state.anon.saturating_sub(anon).0 > floor.0 >> FELL;
+    let look_in = match (soon, falls) {
+        (true, true) => FALLING,
+        (true, false) => NEAR,
+        (false, _) => FAR,
+    };
+    AnonState { line: floor, holds, anon, look_in }
 }
 
 #[cfg(test)]

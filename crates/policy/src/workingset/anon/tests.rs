@@ -1,4 +1,4 @@
-use super::{AnonReading, AnonState, FAR, NEAR, judge};
+use super::{AnonReading, AnonState, FALLING, FAR, NEAR, judge};
 use crate::{
     reading::Reading,
     units::Pages,
@@ -24,7 +24,10 @@ fn after(anons: &[u64]) -> AnonState {
 
 #[test]
 fn swapping_is_held_back_at_the_floor_and_a_little_before() {
-    assert_eq!(after(&[9000]), AnonState { line: Pages(1500), holds: false, look_in: FAR });
+    assert_eq!(
+        after(&[9000]),
+        AnonState { line: Pages(1500), holds: false, anon: Pages(9000), look_in: FAR }
+    );
     assert!(!after(&[1688]).holds);
     assert!(after(&[1687]).holds);
     assert!(after(&[0]).holds);
@@ -67,5 +70,9 @@ fn what_cannot_be_read_changes_nothing() {
 #[test]
 fn it_is_looked_often_while_the_floor_may_be_reached_soon() {
     assert_eq!(after(&[5999]).look_in, NEAR);
+    assert_eq!(after(&[5999, 5976]).look_in, NEAR);
+    assert_eq!(after(&[5999, 5975]).look_in, FALLING);
+    assert_eq!(after(&[5999, 5975, 5975]).look_in, NEAR);
+    assert_eq!(after(&[9000, 8000]).look_in, FAR);
     assert_eq!(after(&[1000]).look_in, FAR, "held back, nothing is urgent");
 }
