@@ -21,6 +21,18 @@ fn job(fixture: &Fixture, user: u32, options: &[&str], script: &str) -> Program 
     Program::of(&mut fixture.job_command(user, options, script))
 }
 
+/// One of Alice's that has begun.
+fn begun(fixture: &Fixture, options: &[&str], script: &str) -> Program {
+    let mut program = job(fixture, ALICE, options, script);
+    program.stage("begun");
+    program
+}
+
+fn end(program: &mut Program) {
+    program.tell("end");
+    assert!(program.end().success());
+}
+
 fn jobs(fixture: &Fixture) -> Vec<Value> {
     fixture.json(&["jobs"]).as_array().unwrap().clone()
 }
@@ -92,15 +104,13 @@ fn one_in_a_job_waits_for_nobody_outside_of_it() {
     let starts = format!(
         "import subprocess\nsay('begun')\nhear()\nsay('inner', subprocess.run({run}).returncode)\nhear()\n"
     );
-    let mut outer = job(&fixture, ALICE, &["--reserve", "200M"], &starts);
-    outer.stage("begun");
+    let mut outer = begun(&fixture, &["--reserve", "200M"], &starts);
     let mut behind = job(&fixture, ALICE, &["--reserve", "100M", "--wait"], BEGINS);
     wait_until_waiting(&fixture, 1);
     outer.tell("go");
     assert_eq!(outer.stage("inner"), "0", "it is a part of what the outer one was promised");
     assert!(waits(&mut behind));
-    outer.tell("end");
-    assert!(outer.end().success());
+    end(&mut outer);
     behind.stage("begun");
     fixture.assert_nobody_killed();
 }
@@ -109,8 +119,7 @@ fn one_in_a_job_waits_for_nobody_outside_of_it() {
 fn what_cannot_be_promised_is_refused_and_no_job_is_left() {
     let fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);
-    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
-    holds.stage("begun");
+    let mut holds = begun(&fixture, &["--reserve", "200M"], BEGINS);
     for (options, status, says) in [
         (
             &["--reserve", "300M", "--wait"][..],
@@ -138,8 +147,7 @@ fn what_cannot_be_promised_is_refused_and_no_job_is_left() {
     // What is left is promised at once, and to others what is theirs.
     assert_eq!(fixture.run_as(ALICE, &["run", "--reserve", "40M", "--", "/bin/true"]).0, 0);
     assert_eq!(fixture.run_as(BOB, &["run", "--reserve", "200M", "--", "/bin/true"]).0, 0);
-    holds.tell("end");
-    assert!(holds.end().success());
+    end(&mut holds);
     assert_eq!(
         fixture.run_as(ALICE, &["run", "--reserve", "250M", "--", "/bin/true"]).0,
         0,
@@ -151,8 +159,7 @@ fn what_cannot_be_promised_is_refused_and_no_job_is_left() {
 fn places_are_kept_over_a_restart_and_lost_by_whoever_ends() {
     let mut fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);
-    let mut holds = job(&fixture, ALICE, &["--reserve", "200M", "--name", "holds"], BEGINS);
-    holds.stage("begun");
+    let mut holds = begun(&fixture, &["--reserve", "200M", "--name", "holds"], BEGINS);
     let options = ["--reserve", "200M", "--wait"];
     let [mut first, mut second, mut third] = [1, 2, 3].map(|count| {
         let one = job(&fixture, ALICE, &options, BEGINS);
@@ -173,8 +180,7 @@ fn places_are_kept_over_a_restart_and_lost_by_whoever_ends() {
     assert!(waits(&mut second) && waits(&mut third));
     assert_eq!(fixture.run_as(ALICE, &["jobs", "end", "3", "--now"]).0, 0);
     assert!(!second.end().success());
-    holds.tell("end");
-    assert!(holds.end().success());
+    end(&mut holds);
     third.stage("begun");
     // A daemon that is stopped leaves no line in force, and no job: who waits begins below the next one's, and is in theirs.
     let mut fourth = job(&fixture, ALICE, &[&options[..], &["--limit", "200M"]].concat(), BEGINS);
@@ -193,8 +199,7 @@ fn places_are_kept_over_a_restart_and_lost_by_whoever_ends() {
 fn who_has_ended_or_can_never_begin_holds_up_nobody() {
     let fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);
-    let mut holds = job(&fixture, ALICE, &["--reserve", "100M"], BEGINS);
-    holds.stage("begun");
+    let _holds = begun(&fixture, &["--reserve", "100M"], BEGINS);
     let mut large = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
     wait_until_waiting(&fixture, 1);
     let mut small = job(&fixture, ALICE, &["--reserve", "50M", "--wait"], BEGINS);
@@ -225,13 +230,11 @@ fn who_has_ended_or_can_never_begin_holds_up_nobody() {
 fn one_that_is_stopped_has_its_turn_and_is_ended_by_its_number() {
     let fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);
-    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
-    holds.stage("begun");
+    let mut holds = begun(&fixture, &["--reserve", "200M"], BEGINS);
     let mut stopped = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
     wait_until_waiting(&fixture, 1);
     stopped.signal(Signal::STOP);
-    holds.tell("end");
-    assert!(holds.end().success());
+    end(&mut holds);
     wait_until_waiting(&fixture, 0);
     let mut behind = job(&fixture, ALICE, &["--reserve", "200M", "--wait"], BEGINS);
     wait_until_waiting(&fixture, 1);
@@ -245,8 +248,7 @@ fn one_that_is_stopped_has_its_turn_and_is_ended_by_its_number() {
 fn one_that_is_watched_begins_when_it_has_its_turn() {
     let fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);
-    let mut holds = job(&fixture, ALICE, &["--reserve", "200M"], BEGINS);
-    holds.stage("begun");
+    let mut holds = begun(&fixture, &["--reserve", "200M"], BEGINS);
     let events = fixture.path("events");
     let mut command = Command::new("sh");
     let watched = fixture.job_command(ALICE, &["--reserve", "200M", "--wait", "--status-fd", "9"], BEGINS);
@@ -257,8 +259,7 @@ fn one_that_is_watched_begins_when_it_has_its_turn() {
     wait_until_waiting(&fixture, 1);
     assert!(waits(&mut watched));
     assert_eq!(std::fs::read_to_string(&events).unwrap(), "");
-    holds.tell("end");
-    assert!(holds.end().success());
+    end(&mut holds);
     watched.stage("begun");
     wait_for("it is told", || std::fs::read_to_string(&events).unwrap().contains("\"started\""));
 }

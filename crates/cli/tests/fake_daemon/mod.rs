@@ -145,15 +145,7 @@ impl Control for FakeDaemon {
     }
 
     fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
-        let job = Job {
-            user: peer.uid,
-            outer: None,
-            name: start.name,
-            line: start.line,
-            first: None,
-            reserve: None,
-            waits: false,
-        };
+        let job = Job { name: start.name, line: start.line, ..Job::new(peer.uid) };
         let account = Account::Job(self.book.lock().unwrap().jobs_mut().add(job));
         Ok(StartJobReply { account, hard_bytes: None, next_incident_id: Some(7), waits: false })
     }

@@ -96,8 +96,8 @@ impl ControlService {
                 return Err(refusal);
             }
         };
-        let line = kept.book.resolve_counted(job.into(), self.mem_total, self.page_size);
-        let hard_bytes = line.filter(|line| !line.is_none()).map(|line| self.page_size.to_bytes(line.hard).0);
+        let hard = kept.book.hard_bytes(job.into(), self.mem_total, self.page_size);
+        let hard_bytes = hard.map(|hard| hard.0);
         let waits = kept.book.jobs().get(job).is_some_and(|job| job.waits);
         Ok(Some(StartJobReply { account: Account::Job(job), hard_bytes, next_incident_id, waits }))
     }
@@ -146,11 +146,8 @@ impl ControlService {
         let mut lines = vec![("this machine's memory".to_owned(), self.mem_total)];
         lines.extend(start.line.map(|line| ("the job's line".to_owned(), line.hard.resolve(self.mem_total))));
         for whose in book.above_job(peer.uid, outer, self.mem_total, self.page_size) {
-            let line =
-                book.resolve_counted(whose, self.mem_total, self.page_size).filter(|line| !line.is_none());
-            lines.extend(
-                line.map(|line| (format!("the line of {whose}"), self.page_size.to_bytes(line.hard))),
-            );
+            let hard = book.hard_bytes(whose, self.mem_total, self.page_size);
+            lines.extend(hard.map(|hard| (format!("the line of {whose}"), hard)));
         }
         match lines.into_iter().find(|(_, most)| reserve > *most) {
             Some((what, _)) => {
@@ -241,11 +238,12 @@ impl ControlService {
                 Err(ProcessError::Vanished(_)) => Some(false),
                 Err(_) => None,
             });
+            let first = job.first.filter(|_| runs == Some(true));
             view.job = Some(JobView {
                 uid: job.user,
                 outer: job.outer.map(Account::Job),
-                pid: job.first.map(|first| first.pid).filter(|_| runs == Some(true)),
-                start_ns: job.first.map(|first| first.start_ns).filter(|_| runs == Some(true)),
+                pid: first.map(|first| first.pid),
+                start_ns: first.map(|first| first.start_ns),
                 orphans: runs.map(|runs| if runs { 0 } else { view.processes }),
                 promised_bytes: job.reserve.map(|reserve| reserve.0),
                 waits: job.waits,

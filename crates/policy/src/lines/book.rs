@@ -305,6 +305,13 @@ impl LineBook {
         }
     }
 
+    /// Where it is, in bytes; `None`: none is in force.
+    #[must_use]
+    pub fn hard_bytes(&self, whose: Counted, mem_total: Bytes, page_size: PageSize) -> Option<Bytes> {
+        let line = self.resolve_counted(whose, mem_total, page_size).filter(|line| !line.is_none())?;
+        Some(page_size.to_bytes(line.hard))
+    }
+
     /// Who has jobs is counted, whoever draws a line for them or not.
     fn resolve_with_jobs(&self, uid: Uid) -> Option<Resolved> {
         let (id, _) = self.jobs.iter().find(|(_, job)| job.user == uid)?;

@@ -32,6 +32,14 @@ pub struct Job {
     pub waits: bool,
 }
 
+impl Job {
+    /// One that is counted only, in no other, and waits for nothing.
+    #[must_use]
+    pub const fn new(user: Uid) -> Self {
+        Self { user, outer: None, name: None, line: None, first: None, reserve: None, waits: false }
+    }
+}
+
 /// All jobs there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Kept", into = "Kept")]

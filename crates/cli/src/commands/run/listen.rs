@@ -14,9 +14,9 @@ use plimsoll_api::{
 use plimsoll_policy::{account::Account, incident::Incident, lines::Target, units::JobId};
 use std::{
     cell::Cell,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Mutex,
     thread,
     time::{Duration, Instant},
@@ -32,6 +32,8 @@ const TRIED_FOR: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(1);
 /// So many processes are named when a line is near.
 const LARGEST: u64 = 5;
+/// The word from which on others are of the job.
+pub(super) const LISTENING: &str = "listening\n";
 /// Processes that end with the program need this long.
 const LEAVING: Duration = Duration::from_millis(50);
 
@@ -41,20 +43,24 @@ pub(super) fn listen(watched: &Mutex<Watched>) {
         let watched = enter(watched);
         (watched.socket.clone(), watched.id)
     };
-    let listener = socket.with_file_name(PRESSURE_SOCKET_NAME);
     // What happens before anybody listens is told with the next word, or at the end.
     let mut is_first = true;
     while !enter(watched).over {
         // A daemon that is started again is found again.
-        if let Ok(mut stream) = UnixStream::connect(&listener)
-            // In one piece: the first words are heard.
-            && stream.write_all(format!("job:{id}\n").as_bytes()).is_ok()
-        {
-            hear(BufReader::new(stream), watched, is_first);
+        if let Ok(words) = words_of(&socket, id) {
+            hear(words, watched, is_first);
             is_first = false;
         }
         thread::sleep(AGAIN);
     }
+}
+
+/// What is told of a job, after a word that says from when on.
+pub(super) fn words_of(socket: &Path, id: JobId) -> io::Result<BufReader<UnixStream>> {
+    let mut stream = UnixStream::connect(socket.with_file_name(PRESSURE_SOCKET_NAME))?;
+    // In one piece: the first words are heard.
+    stream.write_all(format!("job:{id}\n").as_bytes())?;
+    Ok(BufReader::new(stream))
 }
 
 /// Until the connection ends.
@@ -67,7 +73,7 @@ fn hear(mut words: BufReader<UnixStream>, watched: &Mutex<Watched>, is_first: bo
             "incident\n" => (false, Some(WRITTEN_WITHIN)),
             _ => (false, Some(WRITTEN_BEFORE).filter(|_| !is_first)),
         };
-        listens |= word == "listening\n";
+        listens |= word == LISTENING;
         word.clear();
         let Some(within) = within.filter(|_| listens) else { continue };
         let question = Question { within, is_near, ..enter(watched).question() };

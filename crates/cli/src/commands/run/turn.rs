@@ -1,14 +1,15 @@
 //! Waits until a job has its turn: the pressure socket tells, and the daemon is asked where that may not have been heard.
 
-use super::{arguments::not_started, watch::ANSWER};
-use crate::{commands::jobs::view_of, exit::Failure, output};
-use plimsoll_api::{
-    PRESSURE_SOCKET_NAME,
-    client::{CallError, Client},
+use super::{
+    arguments::not_started,
+    listen::{LISTENING, words_of},
+    watch::ANSWER,
 };
+use crate::{commands::jobs::view_of, exit::Failure, output};
+use plimsoll_api::client::{CallError, Client};
 use plimsoll_policy::units::JobId;
 use std::{
-    io::{self, BufRead as _, BufReader, ErrorKind, IsTerminal as _, Write as _},
+    io::{self, BufRead as _, BufReader, ErrorKind, IsTerminal as _},
     os::unix::net::UnixStream,
     path::Path,
     thread,
@@ -75,11 +76,8 @@ struct Words(BufReader<UnixStream>);
 impl Words {
     /// From when on it is told.
     fn of(socket: &Path, id: JobId) -> io::Result<Self> {
-        let mut stream = UnixStream::connect(socket.with_file_name(PRESSURE_SOCKET_NAME))?;
-        // In one piece: the first words are heard.
-        stream.write_all(format!("job:{id}\n").as_bytes())?;
-        let mut words = Self(BufReader::new(stream));
-        match words.hear("listening\n", ANSWER)? {
+        let mut words = Self(words_of(socket, id)?);
+        match words.hear(LISTENING, ANSWER)? {
             true => Ok(words),
             false => Err(ErrorKind::TimedOut.into()),
         }

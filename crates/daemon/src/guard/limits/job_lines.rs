@@ -157,8 +157,7 @@ impl<K: Kernel> Guard<K> {
             usage.entry(whose).or_default();
         }
         let stand = |(whose, usage): (Counted, Bytes)| {
-            let line = self.book.resolve_counted(whose, mem_total, page_size).filter(|line| !line.is_none());
-            (whose, Stand { usage, hard: line.map(|line| page_size.to_bytes(line.hard)) })
+            (whose, Stand { usage, hard: self.book.hard_bytes(whose, mem_total, page_size) })
         };
         let accounts = usage.into_iter().map(stand).collect();
         // Where it cannot be read, lines alone say.

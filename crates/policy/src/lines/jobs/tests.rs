@@ -1,7 +1,7 @@
 use super::{Job, JobId, Jobs, Uid};
 
 fn job(user: u32, outer: Option<JobId>) -> Job {
-    Job { user: Uid(user), outer, name: None, line: None, first: None, reserve: None, waits: false }
+    Job { outer, ..Job::new(Uid(user)) }
 }
 
 #[test]

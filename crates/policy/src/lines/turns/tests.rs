@@ -7,7 +7,7 @@ const OTHER: Uid = Uid(1001);
 const GROUP: Gid = Gid(50);
 
 fn job(user: Uid, outer: Option<JobId>, reserve: u64, waits: bool) -> Job {
-    Job { user, outer, name: None, line: None, first: None, reserve: Some(Bytes(reserve)), waits }
+    Job { outer, reserve: Some(Bytes(reserve)), waits, ..Job::new(user) }
 }
 
 fn stand(usage: u64, hard: u64) -> Stand {

@@ -43,15 +43,7 @@ fn a_promise_is_free_when_two_looks_found_nobody() {
     let (mut jobs, mut list) = (Jobs::default(), JobList::default());
     let [first, _, plain, waits] =
         [(true, false), (true, false), (false, false), (true, true)].map(|(has_promise, waits)| {
-            list.add(Job {
-                user: Uid(1000),
-                outer: None,
-                name: None,
-                line: None,
-                first: None,
-                reserve: has_promise.then_some(Bytes(1)),
-                waits,
-            })
+            list.add(Job { reserve: has_promise.then_some(Bytes(1)), waits, ..Job::new(Uid(1000)) })
         });
     let empty = [job(1, 0), job(2, 1), job(3, 0), job(4, 0)];
     let mut look = |accounts: &[AccountFacts], at| jobs.unused(&list, accounts, Nanos(at));
