@@ -118,12 +118,9 @@ pub struct StartJobCall {
     /// What crossing does; `kill` where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// So much is promised to it.
+    /// So much is promised to it; where that cannot be done now, it waits for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Size>,
-    /// Where that cannot be promised now, it waits for its turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<bool>,
 }
 
 /// What `StartJob` answers.

@@ -214,6 +214,39 @@ fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_a
     }
 }
 
+/// Starts of jobs by the program, and some that are refused: the process is in too many.
+const START: &str = "import subprocess\ndef refused():\n    while True:\n        try:\n            s = connect()\n            \
+     while ask(s, call('StartJob')): pass\n        except OSError: pass\n\
+     def started():\n    while True: subprocess.run([os.environ['PLIMSOLL'], 'run', '--', '/bin/true'], stderr=subprocess.DEVNULL)\n\
+     for one in [refused] * 6 + [started] * 4: threading.Thread(target=one, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+
+#[test]
+fn whoever_starts_jobs_without_end_has_a_bounded_part_of_a_cpu_and_others_start_theirs() {
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    assert_eq!(fixture.run_as(BYSTANDER, &["run", "--", "/bin/true"]).0, 0);
+    let script = format!("import os\nos.environ['PLIMSOLL'] = {:?}\n{START}", fixture.path("plimsoll"));
+    let mut floods = [MALLORY, MALLORY + 3].map(|user| attack(&fixture, user, &script));
+    floods.iter_mut().for_each(|flood| drop(flood.stage("ready")));
+    // Once what nobody has to wait for is used up.
+    std::thread::sleep(Duration::from_secs(1));
+    let percent = fixture.percent_of_a_cpu(Duration::from_secs(3));
+    let mut longest = Duration::ZERO;
+    for _ in 0..10 {
+        let began = Instant::now();
+        let (code, _, error) = fixture.run_as(BYSTANDER, &["run", "--", "/bin/true"]);
+        assert_eq!(code, 0, "{error}");
+        fixture.ok(&["run", "--", "/bin/true"]);
+        longest = longest.max(began.elapsed());
+    }
+    println!("starting: {percent:.1} % of a CPU, the longest start of another's and of root's {longest:?}");
+    assert!(longest <= ANSWER_WITHIN, "a start took {longest:?}");
+    // An eighth for starts, a fiftieth for each of them, and what their processes cost the guard.
+    assert!(percent <= 25.0, "starting takes {percent:.1} % of a CPU");
+    println!("longest answer to others {:?}", assert_answers(&fixture, 2));
+    assert_kills_in_time(&fixture);
+}
+
 #[test]
 fn a_user_who_redraws_the_own_line_without_end_holds_nobody_up() {
     let fixture = fixture!();

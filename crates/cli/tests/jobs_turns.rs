@@ -96,6 +96,39 @@ say('done', begun, time.monotonic())
 }
 
 #[test]
+fn a_hundred_that_come_at_once_have_places_in_the_order_of_their_coming() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    let mut holds = begun(&fixture, &["--reserve", "200M"], BEGINS);
+    let options = ["--reserve", "100M", "--wait"];
+    let began = Instant::now();
+    let mut all: Vec<(Duration, Program)> =
+        (0..100).map(|_| (began.elapsed(), job(&fixture, ALICE, &options, BEGINS))).collect();
+    wait_until_waiting(&fixture, 100);
+    let mut places: Vec<(u64, u64)> = jobs(&fixture)
+        .iter()
+        .filter(|one| one["job"]["waits"] == true)
+        .map(|one| {
+            let number = one["account"].as_str().unwrap().strip_prefix("job:").unwrap();
+            (number.parse().unwrap(), one["job"]["pid"].as_u64().unwrap())
+        })
+        .collect();
+    places.sort_unstable();
+    let came = |pid: u64| all.iter().find(|(_, one)| u64::from(one.pid()) == pid).unwrap().0;
+    let came: Vec<Duration> = places.iter().map(|(_, pid)| came(*pid)).collect();
+    // Those that come at one moment reach the daemon as the kernel runs them.
+    let moment = Duration::from_millis(200);
+    let latest_before = |at: usize| came[..at].iter().copied().max().unwrap_or_default();
+    let late: Vec<usize> = (0..came.len()).filter(|at| latest_before(*at) > came[*at] + moment).collect();
+    assert!(late.is_empty(), "{late:?} of {came:?}");
+    // The first has the first turn.
+    end(&mut holds);
+    let first = all.iter_mut().find(|(_, one)| u64::from(one.pid()) == places[0].1);
+    first.unwrap().1.stage("begun");
+    fixture.assert_nobody_killed();
+}
+
+#[test]
 fn one_in_a_job_waits_for_nobody_outside_of_it() {
     let fixture = fixture!();
     fixture.limit(ALICE, "256M", &[]);

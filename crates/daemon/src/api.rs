@@ -12,6 +12,7 @@ pub mod peer;
 pub mod plimsoll;
 pub mod server;
 pub mod slots;
+mod starts;
 pub mod unattended;
 
 #[cfg(test)]

@@ -54,9 +54,6 @@ use std::{
 /// thread, all tasks walked twice: nobody's business to have done thousands of times a second.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 
-/// The same for jobs: no disk is waited for, and all tasks are walked once for many.
-const JOB_EVERY: Duration = Duration::from_millis(10);
-
 /// The lines and where they are kept. Whoever changes them holds the lock until all of it has happened.
 #[derive(Debug)]
 struct SavedLines {
@@ -214,7 +211,7 @@ impl ControlService {
 
     /// Waits for a user's turn to change a line: on the user's own connection, which holds up nobody else. How many can
     /// wait is bounded by the connections that one user may have.
-    fn pace(&self, peer: Peer, every: Duration) {
+    fn pace(&self, peer: Peer) {
         if peer.is_root() {
             return;
         }
@@ -223,7 +220,7 @@ impl ControlService {
             let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
             paces.retain(|_, next| *next > now);
             let turn = paces.get(&peer.owner).copied().unwrap_or(now);
-            paces.insert(peer.owner, turn + every);
+            paces.insert(peer.owner, turn + CHANGE_EVERY);
             turn
         };
         thread::sleep(turn.saturating_duration_since(now));
@@ -432,7 +429,7 @@ impl Control for ControlService {
         let SetLimit { ref target, line, now } = limit;
         let line: Line = line;
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        self.pace(peer, CHANGE_EVERY);
+        self.pace(peer);
         if let Some(gid) = target.gid() {
             return self.set_group_line(limit, gid, peer);
         }
@@ -456,7 +453,7 @@ impl Control for ControlService {
     }
 
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
-        self.pace(peer, CHANGE_EVERY);
+        self.pace(peer);
         self.look_up_if_changed()?;
         let mut kept = self.kept();
         let place = Self::place(&kept.book, peer, &target)?;
@@ -468,8 +465,14 @@ impl Control for ControlService {
         Ok(cleared)
     }
 
+    fn before_start(&self) {
+        if let Err(refusal) = self.look_up_if_changed() {
+            self.say(vec![format!("the lines of groups stay as they were: {refusal}")]);
+        }
+    }
+
     fn start_job(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
-        self.start_job_of(peer, &start)
+        self.start_job_of(peer, start)
     }
 
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {

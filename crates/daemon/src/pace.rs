@@ -27,9 +27,18 @@ impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Debt<PARTS
         self.until()
     }
 
+    /// How long it is until more may be spent.
+    pub(crate) fn left(self, now: Nanos) -> Duration {
+        left(self.until(), now)
+    }
+
     fn until(self) -> Nanos {
         Nanos(self.0.0.saturating_sub(wait_for::<PARTS>(Duration::from_millis(CREDIT_MS)).0))
     }
+}
+
+fn left(until: Nanos, now: Nanos) -> Duration {
+    Duration::from_nanos(until.0.saturating_sub(now.0))
 }
 
 /// How long it takes to make good what was spent.
@@ -59,6 +68,11 @@ impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Pace<PARTS
     /// From when on this owner may have more.
     pub(crate) fn until(&self, owner: Uid) -> Nanos {
         self.debts.get(&owner).map(|debt| debt.until()).unwrap_or_default()
+    }
+
+    /// How long it is until then.
+    pub(crate) fn left(&self, owner: Uid, now: Nanos) -> Duration {
+        left(self.until(owner), now)
     }
 }
 

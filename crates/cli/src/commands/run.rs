@@ -90,21 +90,37 @@ fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Fail
         Failure::ReaderGone => failure,
     })?;
     let until = Instant::now() + STARTED_WITHIN;
-    let job =
-        Client::ask(socket, STARTED_WITHIN, until, |daemon| daemon.start_job(&start)).map_err(not_started)?;
-    if let Some(Counted::Job(id)) = job.account.counted().filter(|_| job.waits) {
-        turn::wait(socket, id, arguments.wait.flatten().map(Duration::from_secs))?;
+    let started = Client::ask(socket, STARTED_WITHIN, until, |daemon| {
+        let job = daemon.start_job(&start)?;
+        let id = match job.account.counted() {
+            Some(Counted::Job(id)) if job.waits => Some(id),
+            Some(_) | None => None,
+        };
+        Ok((id.map(|id| (id, turn::Look::over(daemon, socket, id))), job))
+    });
+    let (waits, job) = started.map_err(not_started)?;
+    if let Some((id, look)) = waits {
+        turn::wait(
+            socket,
+            id,
+            look,
+            match arguments.wait {
+                None => turn::Wait::AtOnce,
+                Some(Some(seconds)) => turn::Wait::Within(Duration::from_secs(seconds)),
+                Some(None) => turn::Wait::Forever,
+            },
+        )?;
     }
     Ok(job)
 }
 
 fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {
-    let Arguments { limit, soft, action, name, reserve, wait, .. } = arguments;
+    let Arguments { limit, soft, action, name, reserve, .. } = arguments;
     let hard: Option<Size> = limit.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     let soft = hard.zip(soft.as_deref()).map(|(hard, soft)| soft_size(soft, hard)).transpose()?;
     let action: Option<Action> = action.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     let reserve: Option<Size> = reserve.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
-    Ok(StartJobCall { name: name.clone(), hard, soft, action, reserve, wait: wait.map(|_| true) })
+    Ok(StartJobCall { name: name.clone(), hard, soft, action, reserve })
 }
 
 /// Has what is run ask for its memory.

@@ -69,8 +69,6 @@ pub struct StartJob {
     pub line: Option<Line>,
     /// So much is to be promised to it.
     pub reserve: Option<Size>,
-    /// Where that cannot be done now, it waits for its turn.
-    pub wait: bool,
 }
 
 /// Which processes.
@@ -153,6 +151,9 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Any [`Refusal`].
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal>;
+
+    /// What may take its time before a job is started, and is not to hold up others who start one.
+    fn before_start(&self) {}
 
     /// Starts a job, with the peer's process in it. All of it has happened, or nothing has.
     ///

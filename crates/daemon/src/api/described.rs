@@ -70,7 +70,8 @@ fn misfits_in(idl: &IDL<'_>, at: &str, described: &VStruct<'_>, value: &Value, f
 
 fn reply(fake: &Fake, uid: Uid, method: &str, parameters: &Value) -> Value {
     let request = json!({"method": format!("{INTERFACE}.{method}"), "parameters": parameters}).to_string();
-    let (reply, _) = dialogue::answer(fake, Peer { uid, owner: uid, pid: None }, request.as_bytes());
+    let (reply, _) =
+        dialogue::answer(fake, Peer { uid, owner: uid, pid: None }, dialogue::read(request.as_bytes()));
     serde_json::from_slice(reply.split_last().unwrap().1).unwrap()
 }
 
@@ -87,7 +88,7 @@ fn calls() -> Vec<(&'static str, Value)> {
         ),
         (
             "StartJob",
-            json!({"name": "build", "hard": "1G", "soft": "512M", "action": "term", "reserve": "1G", "wait": true}),
+            json!({"name": "build", "hard": "1G", "soft": "512M", "action": "term", "reserve": "1G"}),
         ),
         ("ClearLimit", json!({"who": "user:60001"})),
         ("History", json!({"since": "2026-01-01T00:00:00Z", "before_id": 9, "limit": 1})),

@@ -23,16 +23,28 @@ pub(super) enum Next {
     Close,
 }
 
-/// Answers one request (without its NUL). The reply ends with a NUL; it is empty for a `oneway` call.
-pub(super) fn answer(control: &dyn Control, peer: Peer, request: &[u8]) -> (Vec<u8>, Next) {
-    let request = match protocol::parse_request(request) {
+/// One request, or why it is none.
+pub(super) type Read<'a> = Result<Request<'a>, Refusal>;
+
+/// Reads one request (without its NUL).
+pub(super) fn read(request: &[u8]) -> Read<'_> {
+    protocol::parse_request(request).map_err(|error| {
+        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        Refusal::Invalid(format!("not a Varlink call: {why}"))
+    })
+}
+
+/// Whether it asks for a job to be started.
+pub(super) fn starts_job(request: &Read<'_>) -> bool {
+    let method = request.as_ref().ok().and_then(|request| request.method.rsplit_once('.'));
+    method == Some((INTERFACE, "StartJob"))
+}
+
+/// Answers one request. The reply ends with a NUL; it is empty for a `oneway` call.
+pub(super) fn answer(control: &dyn Control, peer: Peer, request: Read<'_>) -> (Vec<u8>, Next) {
+    let request = match request {
         Ok(request) => request,
-        Err(error) => {
-            let why =
-                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            let refusal = Refusal::Invalid(format!("not a Varlink call: {why}"));
-            return (bytes(&refused(&refusal)), Next::Close);
-        }
+        Err(refusal) => return (bytes(&refused(&refusal)), Next::Close),
     };
     let reply = if request.upgrade == Some(true) {
         bytes(&invalid_parameter("upgrade"))

@@ -197,15 +197,12 @@ impl Plimsoll<'_> {
 
     /// Anybody may start one: it only ever tightens what holds for them.
     fn start_job(&self, call: StartJobCall) -> Result<StartJobReply, Refusal> {
-        let StartJobCall { name, hard, soft, action, reserve, wait } = call;
+        let StartJobCall { name, hard, soft, action, reserve } = call;
         permission::may_draw(self.peer.uid, self.peer.owner).map_err(not_permitted)?;
         if hard.is_none() && (soft.is_some() || action.is_some()) {
             return Err(Refusal::Invalid(
                 "a job without a hard limit has neither a soft one nor an action".to_owned(),
             ));
-        }
-        if reserve.is_none() && wait == Some(true) {
-            return Err(Refusal::Invalid("a job that nothing is promised to waits for nothing".to_owned()));
         }
         if let Some(name) = &name {
             let is_shown = |name: &str| !name.is_empty() && !name.chars().any(char::is_control);
@@ -216,7 +213,7 @@ impl Plimsoll<'_> {
             }
         }
         let line = hard.map(|hard| Line { hard, soft, action: action.unwrap_or(Action::Kill) });
-        self.control.start_job(self.peer, StartJob { name, line, reserve, wait: wait == Some(true) })
+        self.control.start_job(self.peer, StartJob { name, line, reserve })
     }
 
     fn show_protection(&self, call: ShowProtection) -> Result<ProtectionReply, Refusal> {

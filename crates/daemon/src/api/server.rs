@@ -6,7 +6,8 @@ use super::{
     dialogue::{self, Next},
     listener::{ListenError, Purpose, ServedSocket, lacks_room},
     peer::Peer,
-    slots::{Slot, SlotLimits, Slots},
+    slots::{Admitted, Caller, Slot, SlotLimits, Slots},
+    starts::Starts,
 };
 use crate::{
     owners::Owners,
@@ -18,10 +19,11 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 use plimsoll_api::frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within};
-use plimsoll_policy::units::{Nanos, Uid};
-use plimsoll_sys::process::{process_cpu_time, thread_cpu_time};
+use plimsoll_policy::units::Uid;
+use plimsoll_sys::process::{first_thread_cpu_time, process_cpu_time, thread_cpu_time};
 use std::{
     io,
+    net::Shutdown,
     os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     sync::{
@@ -29,7 +31,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
@@ -50,7 +52,7 @@ const CREDIT_MS: u64 = 100;
 /// How long connections are taken or turned away in one go, of a CPU's time. With many that knock without end, a new one is
 /// taken after a few rounds.
 const ACCEPT_ROUND: Duration = Duration::from_millis(1);
-/// What is noted for a connection's thread, whatever is asked for through it.
+/// What is noted for a connection, whatever is asked for through it: most have a thread of their own.
 const THREAD_COST: Duration = Duration::from_micros(400);
 /// How long a client that is turned away may take to be told so.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_millis(1);
@@ -61,15 +63,24 @@ type Pace = pace::Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>;
 /// What to grant to clients. [`Allowance::SERVER`] but in tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance {
-    /// Connections at once.
+    /// Connections that are served at once.
     pub slots: SlotLimits,
-    /// Time for each step.
+    /// Connections that wait for that.
+    pub waiting: SlotLimits,
+    /// For how long they wait at most.
+    pub wait: Duration,
+    /// Time for each step of those that are served.
     pub patience: Patience,
 }
 
 impl Allowance {
     /// The daemon's own.
-    pub const SERVER: Self = Self { slots: SlotLimits::SERVER, patience: Patience::SERVER };
+    pub const SERVER: Self = Self {
+        slots: SlotLimits::SERVED,
+        waiting: SlotLimits::WAITING,
+        wait: Duration::from_secs(2),
+        patience: Patience::SERVER,
+    };
 }
 
 /// What became of connections since the start. Nothing that goes wrong with a client is silent, and nothing of it is
@@ -78,7 +89,7 @@ impl Allowance {
 pub struct Counts {
     /// Connections that got a slot.
     pub served: u64,
-    /// Connections turned away: no slot left, or no thread to be had.
+    /// Connections turned away: no slot left, and no place to wait for one, or not in time; or no thread to be had.
     pub turned_away: u64,
     /// Connections cut: too slow, too long a message, not JSON, broken.
     pub cut: u64,
@@ -139,17 +150,22 @@ impl Server {
         let socket = ServedSocket::open(socket, Purpose::Control)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?);
-        let slots = Slots::new(allowance.slots);
+        let slots = Slots::new(allowance.slots, allowance.waiting);
         let tally = Arc::<Tally>::default();
+        let service = Service {
+            control,
+            tally: Arc::clone(&tally),
+            pace: Mutex::default(),
+            starts: Starts::default(),
+            patience: allowance.patience,
+        };
         let acceptor = Acceptor {
             socket,
             stop: Arc::clone(&stop),
             slots: Arc::clone(&slots),
-            tally: Arc::clone(&tally),
-            control,
             owners: Owners::default(),
-            pace: Arc::default(),
-            patience: allowance.patience,
+            wait: allowance.wait,
+            service: Arc::new(service),
         };
         let thread = thread::Builder::new()
             .name("control".to_owned())
@@ -198,11 +214,9 @@ struct Acceptor {
     socket: ServedSocket,
     stop: Arc<EventFd>,
     slots: Arc<Slots>,
-    tally: Arc<Tally>,
-    control: Arc<dyn Control>,
     owners: Owners,
-    pace: Arc<Mutex<Pace>>,
-    patience: Patience,
+    wait: Duration,
+    service: Arc<Service>,
 }
 
 impl Acceptor {
@@ -216,10 +230,14 @@ impl Acceptor {
                 PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.socket.listener().as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut watched, PollTimeout::NONE) {
+            let until_over = self.slots.waits_since().map(|since| self.wait.saturating_sub(since.elapsed()));
+            // Rounded up: it is not looked again and again in the last millisecond.
+            let timeout =
+                until_over.map_or(PollTimeout::NONE, |left| timeout(left + Duration::from_millis(1)));
+            match poll(&mut watched, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => {
-                    count(&self.tally.accept_failures);
+                    count(&self.service.tally.accept_failures);
                     self.pause(ACCEPT_PAUSE);
                 }
             }
@@ -230,8 +248,12 @@ impl Acceptor {
             let began = thread_cpu_time();
             let spent = || thread_cpu_time().saturating_sub(began);
             while self.accept() && spent() < ACCEPT_ROUND {}
+            for caller in self.slots.give_up(self.wait, Instant::now()) {
+                self.turn_away_unserved(&caller);
+            }
             let now = now();
-            let wait = left(debt.pay(spent(), now), now);
+            debt.pay(spent(), now);
+            let wait = debt.left(now);
             if !wait.is_zero() {
                 self.pause(wait);
             }
@@ -244,47 +266,61 @@ impl Acceptor {
             Ok((stream, _)) => stream,
             Err(error) => {
                 if lacks_room(&error) {
-                    count(&self.tally.accept_failures);
+                    count(&self.service.tally.accept_failures);
                     self.pause(ACCEPT_PAUSE);
                 }
                 return false;
             }
         };
         match Peer::of(&stream, &mut self.owners) {
-            Ok(peer) => self.converse_with(peer, Arc::new(stream)),
-            Err(_) => count(&self.tally.accept_failures),
+            Ok(peer) => self.admit(Caller { peer, stream: Arc::new(stream) }),
+            Err(_) => count(&self.service.tally.accept_failures),
         }
         true
     }
 
-    fn converse_with(&self, peer: Peer, stream: Arc<UnixStream>) {
-        let paced = Paced { pace: Arc::clone(&self.pace), owner: peer.owner };
-        let Some(slot) = self.slots.take(peer.owner, &stream) else {
-            // Whoever knocks without end is not worth the words.
-            if !paced.left().is_zero() {
-                return count(&self.tally.turned_away);
-            }
-            paced.note(THREAD_COST);
-            return self.turn_away(&stream, "too many connections; close one, or try again in a moment");
-        };
-        let spare = Arc::clone(&stream);
-        let control = Arc::clone(&self.control);
-        let tally = Arc::clone(&self.tally);
-        let patience = self.patience;
+    fn admit(&self, caller: Caller) {
+        match self.slots.admit(&caller, Instant::now()) {
+            Admitted::Served(slot) => self.serve(slot, caller),
+            Admitted::Waits => {}
+            Admitted::TurnedAway => self.turn_away_unserved(&caller),
+        }
+    }
+
+    /// Serves a connection, and those that have its slot after it, in a thread of their own.
+    fn serve(&self, slot: Slot, caller: Caller) {
+        let service = Arc::clone(&self.service);
+        let stream = Arc::clone(&caller.stream);
         let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
             move || {
-                converse(&stream, control.as_ref(), peer, patience, Holding { _slot: slot, tally, paced })
+                // As any program's again: what is asked for is not urgent.
+                rustix::process::setpriority_process(None, 0).ok();
+                let mut next = Some((slot, caller));
+                while let Some((slot, caller)) = next {
+                    count(&service.tally.served);
+                    service.converse(caller);
+                    next = slot.hand_on();
+                }
             },
         );
-        match started {
-            Ok(_detached) => count(&self.tally.served),
-            Err(_) => self.turn_away(&spare, "the daemon cannot start a thread; try again in a moment"),
+        if started.is_err() {
+            self.turn_away(&stream, "the daemon cannot start a thread; try again in a moment");
         }
+    }
+
+    fn turn_away_unserved(&self, caller: &Caller) {
+        let paced = Paced { pace: &self.service.pace, owner: caller.peer.owner };
+        // Whoever knocks without end is not worth the words.
+        if !paced.left().is_zero() {
+            return count(&self.service.tally.turned_away);
+        }
+        paced.note(THREAD_COST);
+        self.turn_away(&caller.stream, "too many connections; close one, or try again in a moment");
     }
 
     /// Says why, if the client takes it at once, and closes.
     fn turn_away(&self, stream: &UnixStream, why: &str) {
-        count(&self.tally.turned_away);
+        count(&self.service.tally.turned_away);
         // A fresh connection's buffer has room for it; a client for whom that is not so learns from the closing alone.
         drop(write_within(stream, &dialogue::busy(why), TURN_AWAY_PATIENCE));
     }
@@ -293,27 +329,24 @@ impl Acceptor {
     fn pause(&self, time: Duration) {
         let mut watched = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         // Whatever it returns, the loop looks at the stop descriptor next.
-        poll(&mut watched, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)).ok();
+        poll(&mut watched, timeout(time)).ok();
     }
 }
 
-/// What a conversation gives back when it ends.
-struct Holding {
-    _slot: Slot,
-    tally: Arc<Tally>,
-    paced: Paced,
+fn timeout(time: Duration) -> PollTimeout {
+    PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)
 }
 
 /// Whose time a conversation takes.
-struct Paced {
-    pace: Arc<Mutex<Pace>>,
+struct Paced<'a> {
+    pace: &'a Mutex<Pace>,
     owner: Uid,
 }
 
-impl Paced {
+impl Paced<'_> {
     /// How long it is until this owner may have another answer.
     fn left(&self) -> Duration {
-        left(self.lock().until(self.owner), now())
+        self.lock().left(self.owner, now())
     }
 
     /// Waits until then.
@@ -335,41 +368,127 @@ impl Paced {
     }
 }
 
-fn left(until: Nanos, now: Nanos) -> Duration {
-    Duration::from_nanos(until.0.saturating_sub(now.0))
-}
-
 /// What an answer cost: all of its own thread's time, and what others of the daemon's did for it, as far as that is known.
 fn cost(own: Duration, all: Duration) -> Duration {
     own.max(all.min(OTHERS_MAX))
 }
 
-/// One connection from its first request to its last.
-fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Patience, holding: Holding) {
-    // As any program's again: what is asked for is not urgent.
-    rustix::process::setpriority_process(None, 0).ok();
-    let mut frames = Frames::new(stream, REQUEST_BYTES_MAX);
-    let Holding { paced, tally, .. } = &holding;
-    paced.note(THREAD_COST);
-    loop {
-        paced.wait();
-        let own = thread_cpu_time();
-        let request = frames.read(patience);
-        // While it waited for the request, the daemon worked for others.
-        let all = process_cpu_time();
-        let (reply, next) = match request {
-            Ok(Some(request)) => dialogue::answer(control, peer, &request),
-            Ok(None) => return,
-            Err(FrameError::TooLong { max_bytes }) => (dialogue::too_long(max_bytes), Next::Close),
-            Err(_) => return count(&tally.cut),
+/// What all conversations have in common.
+struct Service {
+    control: Arc<dyn Control>,
+    tally: Arc<Tally>,
+    pace: Mutex<Pace>,
+    starts: Starts,
+    patience: Patience,
+}
+
+impl Service {
+    /// One connection from its first request to its last.
+    fn converse(&self, caller: Caller) {
+        let mut talk = Conversation {
+            paced: Paced { pace: &self.pace, owner: caller.peer.owner },
+            own: thread_cpu_time(),
+            unpaid: THREAD_COST,
+            starts: false,
+            service: self,
+            caller,
         };
-        let written = write_within(stream, &reply, patience.message);
-        let (own, all) = (thread_cpu_time().saturating_sub(own), process_cpu_time().saturating_sub(all));
-        paced.note(cost(own, all));
-        if written.is_err() || next == Next::Close {
-            return count(&tally.cut);
+        if talk.is_cut() {
+            count(&self.tally.cut);
+        }
+        // Its client waits for nothing more.
+        drop(talk.caller.stream.shutdown(Shutdown::Both));
+        talk.pay_rest();
+    }
+}
+
+/// One connection, and what it has cost.
+struct Conversation<'a> {
+    service: &'a Service,
+    caller: Caller,
+    paced: Paced<'a>,
+    /// This thread's CPU time when the last was paid.
+    own: Duration,
+    /// Not paid yet, besides what it has used since then.
+    unpaid: Duration,
+    /// A job was started over it. Starts have a queue and a share of their own, and so has what is asked after them.
+    starts: bool,
+}
+
+impl Conversation<'_> {
+    /// Answers what comes; whether it was cut.
+    fn is_cut(&mut self) -> bool {
+        let (service, stream) = (self.service, Arc::clone(&self.caller.stream));
+        let mut frames = Frames::new(stream.as_ref(), REQUEST_BYTES_MAX);
+        loop {
+            let request = match frames.read(service.patience) {
+                Ok(Some(request)) => request,
+                Ok(None) => return false,
+                Err(FrameError::TooLong { max_bytes }) => {
+                    drop(write_within(&stream, &dialogue::too_long(max_bytes), service.patience.message));
+                    return true;
+                }
+                Err(_) => return true,
+            };
+            let request = dialogue::read(&request);
+            if dialogue::starts_job(&request) {
+                self.starts = true;
+                service.control.before_start();
+            }
+            let (reply, next) = if self.starts { self.answer_starter(request) } else { self.answer(request) };
+            if write_within(&stream, &reply, service.patience.message).is_err() || next == Next::Close {
+                return true;
+            }
         }
     }
+
+    fn answer(&mut self, request: dialogue::Read<'_>) -> (Vec<u8>, Next) {
+        self.paced.wait();
+        // While it waited, the daemon worked for others.
+        let all = process_cpu_time();
+        let answer = dialogue::answer(self.service.control.as_ref(), self.caller.peer, request);
+        let all = process_cpu_time().saturating_sub(all);
+        let own = self.take_own();
+        self.paced.note(cost(own, all));
+        answer
+    }
+
+    /// The guard draws each job: its time is what a start costs most of, however long it takes.
+    fn answer_starter(&mut self, request: dialogue::Read<'_>) -> (Vec<u8>, Next) {
+        let Self { service, caller: Caller { peer, stream }, .. } = self;
+        let turn = service.starts.enter(peer.owner);
+        if is_closed(stream) {
+            return (Vec::new(), Next::Close);
+        }
+        let guard = first_thread_cpu_time();
+        let answer = dialogue::answer(service.control.as_ref(), *peer, request);
+        let guard = first_thread_cpu_time().saturating_sub(guard);
+        turn.end(self.take_own().saturating_add(guard));
+        answer
+    }
+
+    fn take_own(&mut self) -> Duration {
+        let own = thread_cpu_time();
+        let used = own.saturating_sub(core::mem::replace(&mut self.own, own));
+        used.saturating_add(core::mem::take(&mut self.unpaid))
+    }
+
+    /// Its slot is for nobody else until all is paid for.
+    fn pay_rest(mut self) {
+        let rest = self.take_own();
+        if self.starts {
+            self.service.starts.note(self.caller.peer.owner, rest);
+        } else {
+            self.paced.note(rest);
+            self.paced.wait();
+        }
+    }
+}
+
+/// Whether the client has gone: its number may be another process's by now.
+fn is_closed(stream: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ impl Control for Unattended {
 #[must_use]
 pub fn answer(request: &[u8]) -> Vec<u8> {
     let peer = Peer { uid: Uid(60_000), owner: Uid(60_000), pid: None };
-    let (mut answer, _) = dialogue::answer(&Unattended, peer, request);
+    let (mut answer, _) = dialogue::answer(&Unattended, peer, dialogue::read(request));
     if answer.last() == Some(&0) {
         answer.pop();
     }

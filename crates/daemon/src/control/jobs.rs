@@ -1,12 +1,12 @@
 //! Jobs: their start, their turn and their end.
 
-use super::{CHANGE_EVERY, ControlService, JOB_EVERY, SavedLines};
+use super::{ControlService, SavedLines};
 use crate::{
     api::{
         control::{Refusal, StartJob},
         peer::Peer,
     },
-    guard::{Change, OfJobs, Request, TURNS_EVERY},
+    guard::{Change, OfJobs, Request},
 };
 use plimsoll_api::{
     accounts::{AccountView, JobView},
@@ -23,7 +23,7 @@ use plimsoll_sys::{
     bpf::ABOVE_MOST,
     process::{PidFd, ProcRoot, ProcessError},
 };
-use std::{collections::BTreeSet, fmt::Display, path::Path, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeSet, fmt::Display, path::Path, sync::Arc};
 
 /// How many of these are there, and what is promised to them.
 pub(super) fn all(views: &[AccountView], jobs: &Jobs) -> JobsView {
@@ -42,30 +42,12 @@ pub(super) fn all(views: &[AccountView], jobs: &Jobs) -> JobsView {
 
 impl ControlService {
     /// Starts a job, for whoever asks for it.
-    pub(super) fn start_job_of(&self, peer: Peer, start: &StartJob) -> Result<StartJobReply, Refusal> {
-        if let Some(started) = self.try_to_start(peer, start)? {
-            return Ok(started);
-        }
-        // Nobody may be left in the job that it was promised to: that takes two looks.
-        thread::sleep(Duration::from_nanos(TURNS_EVERY.0));
-        self.try_to_start(peer, start)?.ok_or_else(|| {
-            Refusal::Unavailable(
-                "so much cannot be promised now: wait for it (--wait), or ask for less".to_owned(),
-            )
-        })
-    }
-
-    /// `None`: what it is not to wait for cannot be promised now.
-    fn try_to_start(&self, peer: Peer, start: &StartJob) -> Result<Option<StartJobReply>, Refusal> {
+    pub(super) fn start_job_of(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         if let Some(line) = &start.line {
             validate(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         }
         let (process, first) = Self::starter(peer)?;
         let process = Arc::new(process);
-        // Who has no job may have no account, and what they run is to be entered.
-        let has_one = self.kept().book.jobs().has(peer.uid);
-        self.pace(peer, if has_one { JOB_EVERY } else { CHANGE_EVERY });
-        self.look_up_if_changed()?;
         let mut kept = self.kept();
         let outer = self
             .caller
@@ -76,15 +58,13 @@ impl ControlService {
         if outer.and_then(|outer| book.jobs().get(outer)).is_some_and(|outer| outer.waits) {
             return Err(Refusal::Invalid("who waits for a turn starts no other job".to_owned()));
         }
-        let reserve = self.reserve_of(start, peer, outer, &book)?;
-        let StartJob { name, line, wait, .. } = start.clone();
+        let reserve = self.reserve_of(&start, peer, outer, &book)?;
+        let StartJob { name, line, .. } = start;
         let waits = reserve.is_some();
         let job = Job { user: peer.uid, outer, name, line, first: Some(first), reserve, waits };
         let job = book.jobs_mut().add(job);
         if reserve.is_some() && self.turns_of(&book)?.contains(&job) {
             book.jobs_mut().begin(job);
-        } else if reserve.is_some() && !wait {
-            return Ok(None);
         }
         let place = Place::Job(job, peer.uid);
         self.commit(&mut kept, book, Change::One { place, now: false })?;
@@ -99,7 +79,7 @@ impl ControlService {
         let hard = kept.book.hard_bytes(job.into(), self.mem_total, self.page_size);
         let hard_bytes = hard.map(|hard| hard.0);
         let waits = kept.book.jobs().get(job).is_some_and(|job| job.waits);
-        Ok(Some(StartJobReply { account: Account::Job(job), hard_bytes, next_incident_id, waits }))
+        Ok(StartJobReply { account: Account::Job(job), hard_bytes, next_incident_id, waits })
     }
 
     /// Takes jobs that have ended from the lines, and has those begin that have their turn.

@@ -27,7 +27,6 @@ pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
     ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,
 };
-pub(crate) use limits::jobs::TURNS_EVERY;
 use limits::undrawn::Undrawn;
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, OfJobs, Ranked, Request, mailbox};
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};

@@ -92,12 +92,6 @@ impl Jobs {
         self.jobs.values().any(|job| job.waits)
     }
 
-    /// Whether a user has any.
-    #[must_use]
-    pub fn has(&self, user: Uid) -> bool {
-        self.jobs.values().any(|job| job.user == user)
-    }
-
     /// Whether a user may have one more: each has a quarter of the places at most, and all together half of the accounts.
     #[must_use]
     pub fn have_room(&self, user: Uid, accounts: usize) -> bool {

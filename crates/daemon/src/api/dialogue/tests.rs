@@ -1,4 +1,4 @@
-use super::{Next, answer};
+use super::{Next, answer, read};
 use crate::api::{
     fake::{ALICE, Fake},
     peer::Peer,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const PEER: Peer = Peer { uid: ALICE, owner: ALICE, pid: None };
 
 fn ask(request: &Value) -> (Value, Next) {
-    let (reply, next) = answer(&*Fake::new(), PEER, request.to_string().as_bytes());
+    let (reply, next) = answer(&*Fake::new(), PEER, read(request.to_string().as_bytes()));
     let (nul, json) = reply.split_last().unwrap();
     assert_eq!(*nul, 0);
     (serde_json::from_slice(json).unwrap(), next)
@@ -52,7 +52,7 @@ fn what_is_not_varlink_is_answered_once_and_the_connection_closed() {
     let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
     let deep_inside = format!(r#"{{"method":"io.plimsoll.Status","parameters":{deep}}}"#);
     for request in ["", "hello", "[]", "{}", r#"{"method":7}"#, "\u{1b}[2J", &deep, &deep_inside] {
-        let (reply, next) = answer(&*Fake::new(), PEER, request.as_bytes());
+        let (reply, next) = answer(&*Fake::new(), PEER, read(request.as_bytes()));
         assert_eq!(next, Next::Close);
         let reply: Value = serde_json::from_slice(reply.split_last().unwrap().1).unwrap();
         assert_eq!(reply["error"], "io.plimsoll.Invalid");
@@ -65,11 +65,11 @@ fn a_oneway_call_is_carried_out_and_not_answered() {
     let fake = Fake::new();
     let call =
         json!({"method": "io.plimsoll.ClearLimit", "oneway": true, "parameters": {"who": "user:60001"}});
-    let (reply, next) = answer(&*fake, PEER, call.to_string().as_bytes());
+    let (reply, next) = answer(&*fake, PEER, read(call.to_string().as_bytes()));
     assert_eq!((reply.len(), next), (0, Next::Listen));
     assert_eq!(fake.calls(), ["clear_limit user:60001 by 60001"]);
     let info = json!({"method": "org.varlink.service.GetInfo", "oneway": true});
-    assert_eq!(answer(&*fake, PEER, info.to_string().as_bytes()).0.len(), 0);
+    assert_eq!(answer(&*fake, PEER, read(info.to_string().as_bytes())).0.len(), 0);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn an_upgrade_is_refused_and_more_gets_its_one_reply() {
 proptest! {
     #[test]
     fn any_bytes_get_one_well_formed_answer(request in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let (reply, _) = answer(&*Fake::new(), PEER, &request);
+        let (reply, _) = answer(&*Fake::new(), PEER, read(&request));
         let (nul, json) = reply.split_last().unwrap();
         prop_assert!(*nul == 0 && serde_json::from_slice::<Value>(json).is_ok());
     }
@@ -97,7 +97,7 @@ proptest! {
     ) {
         for value in [json!(text), json!(number), json!(null), json!([text]), json!({"x": number})] {
             let request = json!({"method": format!("io.plimsoll.{method}"), "parameters": {&key: value}});
-            let (reply, next) = answer(&*Fake::new(), PEER, request.to_string().as_bytes());
+            let (reply, next) = answer(&*Fake::new(), PEER, read(request.to_string().as_bytes()));
             prop_assert!(reply.len() > 1 && next == Next::Listen);
         }
     }

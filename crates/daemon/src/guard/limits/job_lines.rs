@@ -160,10 +160,17 @@ impl<K: Kernel> Guard<K> {
             (whose, Stand { usage, hard: self.book.hard_bytes(whose, mem_total, page_size) })
         };
         let accounts = usage.into_iter().map(stand).collect();
+        let mut turns = Turns { accounts, groups, over, available: Bytes(u64::MAX) };
+        let by_lines = jobs.turns(&turns);
+        if by_lines.is_empty() {
+            return Ok(by_lines);
+        }
         // Where it cannot be read, lines alone say.
         let available = self.context.kernel.read_meminfo().ok().and_then(|read| read.mem_available);
-        let turns = Turns { accounts, groups, over, available: available.unwrap_or(Bytes(u64::MAX)) };
-        Ok(jobs.turns(&turns))
+        Ok(available.map_or(by_lines, |available| {
+            turns.available = available;
+            jobs.turns(&turns)
+        }))
     }
 
     /// Looks whose turn it is, while anybody waits.
@@ -225,23 +232,23 @@ impl<K: Kernel> Guard<K> {
         if job.is_none_or(|job| accounts.iter().any(|one| one.whose == job)) {
             attached.want_scan();
         }
-        wanted.draw_jobs_alone(attached, &accounts)?;
+        let accounts = wanted.draw_jobs_alone(attached, &accounts)?;
         let refused = wanted.refused;
         attached.jobs.left = self.book.is_empty().then(|| self.context.kernel.now());
         attached.jobs.any |= self.book.is_empty();
-        self.tell_lines()?;
+        self.tell_lines_of(&accounts);
         refuse(refused)?;
         Ok(true)
     }
 }
 
 impl Wanted<'_> {
-    /// Draws jobs, where nothing else has changed.
+    /// Draws jobs, where nothing else has changed; all accounts after that.
     fn draw_jobs_alone<K: Kernel>(
         &mut self,
         attached: &mut Attached<K>,
         accounts: &[AccountFacts],
-    ) -> Result<(), BpfError> {
+    ) -> Result<Vec<AccountFacts>, BpfError> {
         self.draw_jobs(attached, accounts)?;
         let users = by_user(accounts);
         self.clear_others(attached, &users)?;
@@ -254,8 +261,9 @@ impl Wanted<'_> {
                 attached.limits.set_line(&self.line(*uid, &line, Enforce::Within))?;
             }
         }
-        attached.groups.renew(&attached.limits.accounts()?);
-        Ok(())
+        let accounts = attached.limits.accounts()?;
+        attached.groups.renew(&accounts);
+        Ok(accounts)
     }
 
     /// Whether somebody who has no job any more is charged to fewer groups than they are to be.

@@ -20,7 +20,7 @@ use std::{
 pub(super) const JOBS_EVERY: Nanos = Nanos(60_000_000_000);
 
 /// It is looked this often whose turn it is, while anybody waits.
-pub(crate) const TURNS_EVERY: Nanos = Nanos(25_000_000);
+pub(super) const TURNS_EVERY: Nanos = Nanos(25_000_000);
 
 /// And no more often than so many times what a look takes, however many wait: a fiftieth of a CPU. But this often at least:
 /// what two looks say, one after the other, is known no longer than [`EMPTY_FOR`].

@@ -20,7 +20,7 @@ use plimsoll_policy::{
     lines::{LineBook, Place},
     units::PageSize,
 };
-use plimsoll_sys::bpf::{ABOVE_MOST, BpfError};
+use plimsoll_sys::bpf::{ABOVE_MOST, AccountFacts, BpfError};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl From<BpfError> for Refusal {
@@ -173,15 +173,18 @@ impl<K: Kernel> Guard<K> {
 
     /// Tells the last defence which lines there are.
     pub(crate) fn tell_lines(&mut self) -> Result<(), BpfError> {
-        let page_size = self.page_size();
         let accounts = match &mut self.attached {
             Some(attached) => attached.limits.accounts()?,
             None => Vec::new(),
         };
-        self.context
-            .last_defence
-            .lines(accounts.iter().filter_map(|account| LineFacts::new(account, page_size)).collect());
+        self.tell_lines_of(&accounts);
         Ok(())
+    }
+
+    pub(super) fn tell_lines_of(&mut self, accounts: &[AccountFacts]) {
+        let page_size = self.page_size();
+        let lines = accounts.iter().filter_map(|account| LineFacts::new(account, page_size));
+        self.context.last_defence.lines(lines.collect());
     }
 
     /// Says whom no account was left for: users of whom the administrator drew a line, and those who run something and had to
