@@ -2,7 +2,7 @@
 //! daemon must not wait for a directory server while memory runs out.
 
 use crate::exit::Failure;
-use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User};
+use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User, getgrouplist};
 use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
 use plimsoll_api::status::Status;
 use plimsoll_policy::{
@@ -12,7 +12,10 @@ use plimsoll_policy::{
     units::{Gid, Uid},
     who::Who,
 };
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CString,
+};
 
 /// Reads WHO and turns the name of a user or a group into its number; a number stays as it is, whether or not somebody
 /// has it.
@@ -60,6 +63,14 @@ fn resolve_user(name: &str) -> Result<Who, Failure> {
             error.desc()
         ))),
     }
+}
+
+/// The groups that a user is a member of; none where that cannot be found out.
+pub(crate) fn groups_of(uid: Uid) -> BTreeSet<Gid> {
+    let user = User::from_uid(SystemUid::from_raw(uid.0)).ok().flatten();
+    let name = user.and_then(|user| Some((CString::new(user.name).ok()?, user.gid)));
+    let groups = name.and_then(|(name, gid)| getgrouplist(&name, gid).ok()).unwrap_or_default();
+    groups.into_iter().map(|gid| Gid(gid.as_raw())).collect()
 }
 
 /// Numbers to names, each looked up once.

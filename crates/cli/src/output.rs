@@ -34,6 +34,15 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// What jobs do, in words that agree.
+pub(crate) fn run_and_wait(running: u64, waiting: u64) -> String {
+    let verb = |count: u64, verb: &str| format!("{count} {verb}{}", if count == 1 { "s" } else { "" });
+    match (running, waiting) {
+        (_, 0) => verb(running, "run"),
+        (_, _) => format!("{}, {}", verb(running, "run"), verb(waiting, "wait")),
+    }
+}
+
 /// Writes `text`, which was made for the terminal and may have several lines.
 pub(crate) fn lines(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", text.trim_end())

@@ -275,11 +275,7 @@ fn told_before(out: &mut dyn Write, socket: &PressureSocketView) -> io::Result<(
 /// What `plimsoll run` started.
 fn run_as_jobs(out: &mut dyn Write, jobs: JobsView) -> io::Result<()> {
     let JobsView { running, waiting, promised_bytes } = jobs;
-    let verb = |count, verb: &str| if count == 1 { format!("{verb}s") } else { verb.to_owned() };
-    write!(out, "Jobs: {running} {}", verb(running, "run"))?;
-    if waiting > 0 {
-        write!(out, ", {waiting} {}", verb(waiting, "wait"))?;
-    }
+    write!(out, "Jobs: {}", output::run_and_wait(running, waiting))?;
     if promised_bytes > 0 {
         write!(out, ", {} promised", human::bytes(Bytes(promised_bytes)))?;
     }

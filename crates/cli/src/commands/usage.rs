@@ -30,7 +30,7 @@ use std::{io::Write, path::Path};
 /// How far back it looks.
 const DAYS: i64 = 30;
 /// So many processes and incidents fit on a screen of 24 lines with everything else.
-const PROCESSES: u64 = 3;
+const PROCESSES: usize = 3;
 const INCIDENTS: u64 = 3;
 /// The width of a line of text, and the cells of the bar.
 const COLUMNS: usize = 79;
@@ -56,6 +56,10 @@ struct Told {
     name: Option<String>,
     /// `None`: no line is drawn, so nothing is counted.
     line: Option<AccountView>,
+    /// Lines that the user shares with the other members of a group.
+    groups: Vec<AccountView>,
+    /// Those that run or wait.
+    jobs: Vec<AccountView>,
     /// Incidents are told since then.
     since: Timestamp,
     /// The newest, oldest first.
@@ -64,13 +68,14 @@ struct Told {
 
 /// Asks and prints.
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
-    let uid = arguments.user.as_deref().map_or_else(|| Ok(Uid(unistd::getuid().as_raw())), user)?;
+    let uid = arguments.user.as_deref().map_or_else(|| Ok(own_uid()), user)?;
     let mut names = Names::default();
     let now = Timestamp::now();
     let mut told = ask(&mut Client::connect(socket)?, uid, now)?;
     told.name = names.of_uid(uid);
     if arguments.json {
         told.line = told.line.as_ref().map(|view| names.fill_in(view));
+        told.groups = told.groups.iter().map(|view| names.fill_in(view)).collect();
         output::json(out, &told)?;
     } else if arguments.brief {
         writeln!(out, "{}", brief(&told, &TimeZone::system()))?;
@@ -78,6 +83,10 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         output::lines(out, &screen(&told, &TimeZone::system(), &mut names))?;
     }
     Ok(Exit::Done)
+}
+
+fn own_uid() -> Uid {
+    Uid(unistd::getuid().as_raw())
 }
 
 fn user(text: &str) -> Result<Uid, Failure> {
@@ -96,15 +105,26 @@ fn ask(client: &mut Client, uid: Uid, now: Timestamp) -> Result<Told, CallError>
     let who = || Some(Target::User(uid));
     let mut accounts = client.show_limits(who())?.accounts;
     if !accounts.is_empty() {
-        limit::fill_in(&mut accounts, client.show_processes(who(), Some(PROCESSES))?);
+        limit::fill_in(&mut accounts, client.show_processes(who(), Some(PROCESSES as u64))?);
     }
     let line = accounts.into_iter().find(|view| view.account == account);
+    let all = client.show_limits(None)?.accounts;
+    let groups_of_user = names::groups_of(uid);
+    let is_theirs = |view: &AccountView| match &view.account {
+        Account::Group(gid) => groups_of_user.contains(gid),
+        Account::User(_) | Account::Job(_) | Account::Cgroup(_) | Account::System => {
+            view.job.as_ref().is_some_and(|job| job.uid == uid && job.is_there(view.processes))
+        }
+    };
+    let (jobs, groups) = all.into_iter().filter(is_theirs).partition(|view: &AccountView| view.job.is_some());
     let since = now.checked_sub(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MIN);
+    let is_own_job = |account: &Account| matches!(account, Account::Job(_)) && uid == own_uid();
     let query = HistoryCall { since: Some(since), before_id: None, limit: Some(INCIDENTS) };
     let incidents = client.history_where(query, |incident| {
-        incident.account.as_ref() == Some(&account) || incident.victims.iter().any(|victim| victim.uid == uid)
+        incident.account.as_ref().is_some_and(|whose| *whose == account || is_own_job(whose))
+            || incident.victims.iter().any(|victim| victim.uid == uid)
     })?;
-    Ok(Told { account, name: None, line, since, incidents })
+    Ok(Told { account, name: None, line, groups, jobs, since, incidents })
 }
 
 fn size(bytes: u64) -> String {
@@ -162,11 +182,15 @@ fn brief(told: &Told, zone: &TimeZone) -> String {
 fn screen(told: &Told, zone: &TimeZone, names: &mut Names) -> String {
     let mut text = match &told.line {
         Some(view) => line(told, view, names),
-        None => format!(
-            "{}: no line is drawn, so usage is not counted.\nRoot draws one with: plimsoll limit set {} 2G\n",
-            called(told),
-            called(told)
-        ),
+        None => {
+            let mut text = format!(
+                "{}: no line is drawn, so usage is not counted.\nRoot draws one with: plimsoll limit set {} 2G\n",
+                called(told),
+                called(told)
+            );
+            besides(told, names, &mut |name, what| text.push_str(&fact(name, what)));
+            text
+        }
     };
     text.push('\n');
     text.push_str(&incidents(told, zone));
@@ -190,42 +214,67 @@ fn line(told: &Told, view: &AccountView, names: &mut Names) -> String {
         let cells = (0..CELLS).map(|cell| if cell < filled { '#' } else { '.' });
         text.push_str(&format!("[{}]\n", cells.collect::<String>()));
     }
-    let mut fact = |name: &str, what: &str| {
-        for (index, part) in output::wrapped(what, COLUMNS - 9).into_iter().enumerate() {
-            let name = if index == 0 { name } else { "" };
-            text.push_str(&format!("{name:<9}{part}\n"));
-        }
-    };
+    let mut tell = |name: &str, what: &str| text.push_str(&fact(name, what));
     if let Some(hard) = view.hard_bytes {
         let soft = view.soft_bytes.map_or_else(String::new, |soft| format!(" (soft {})", size(soft)));
-        fact("Line:", &format!("{}{soft}; crossing it {}.", size(hard), deed(view.action)));
-        fact("From:", &format!("{}.", limit::provenance(view, names)));
+        tell("Line:", &format!("{}{soft}; crossing it {}.", size(hard), deed(view.action)));
+        tell("From:", &format!("{}.", limit::provenance(view, names)));
     }
     if let Some(effective) = view.effective_bytes.filter(|_| view.effective_bytes > view.hard_bytes) {
-        fact("Now:", &format!("{} is in force, until usage falls to the line.", size(effective)));
+        tell("Now:", &format!("{} is in force, until usage falls to the line.", size(effective)));
     }
-    fact("Peak:", &format!("{}.", peak(view)));
-    if let Some(shared) = view.shared_bytes.filter(|shared| *shared > 0) {
-        fact("Shared:", &format!("{} of the usage are shared memory.", size(shared)));
+    tell("Peak:", &format!("{}.", peak(view)));
+    let part = |bytes: u64, what: &str| (bytes > 0).then(|| format!("{} {what}", size(bytes)));
+    let shared = part(view.shared_bytes.unwrap_or(0), "are shared memory");
+    let granted = part(view.reserved_bytes, "more granted and not used");
+    let parts: Vec<String> = shared.into_iter().chain(granted).collect();
+    if !parts.is_empty() {
+        tell("Besides:", &format!("{}.", parts.join("; ")));
     }
-    if view.reserved_bytes > 0 {
-        fact("Granted:", &format!("{} more, reserved and not used yet.", size(view.reserved_bytes)));
-    }
+    besides(told, names, &mut tell);
     if let Some(note) = &view.note {
-        fact("Note:", &format!("{}.", output::printable(note)));
+        tell("Note:", &format!("{}.", output::printable(note)));
     }
-    text.push_str(&processes_of(view));
+    // All of it is to fit on the screen.
+    let fewer = !told.groups.is_empty() && !told.jobs.is_empty();
+    text.push_str(&processes_of(view, if fewer { PROCESSES - 1 } else { PROCESSES }));
     text
 }
 
+fn fact(name: &str, what: &str) -> String {
+    let parts = output::wrapped(what, COLUMNS - 9).into_iter().enumerate();
+    parts.map(|(index, part)| format!("{:<9}{part}\n", if index == 0 { name } else { "" })).collect()
+}
+
+/// The fullest line that is shared with others, and what was started by 'plimsoll run'.
+fn besides(told: &Told, names: &mut Names, tell: &mut dyn FnMut(&str, &str)) {
+    if let Some(fullest) = told.groups.iter().max_by_key(|view| share(view, 1000)) {
+        let who =
+            names.of_view(fullest).map_or_else(|| fullest.account.to_string(), |name| human::escaped(&name));
+        let more = match told.groups.len() {
+            1 => String::new(),
+            groups => format!(
+                "; {} more",
+                output::counted(u64::try_from(groups - 1).unwrap_or(0), "group", "groups")
+            ),
+        };
+        tell("Group:", &format!("{who}: {} by all{more}.", usage(fullest)));
+    }
+    if !told.jobs.is_empty() {
+        let jobs = || told.jobs.iter().filter_map(|view| view.job.as_ref());
+        let count = |waits| jobs().filter(|job| job.waits == waits).map(|_| 1).sum();
+        tell("Jobs:", &format!("{}; see 'plimsoll jobs'.", output::run_and_wait(count(false), count(true))));
+    }
+}
+
 /// The largest, names last: they can be of any length.
-fn processes_of(view: &AccountView) -> String {
+fn processes_of(view: &AccountView, most: usize) -> String {
     let Some(listed @ [_, ..]) = view.process_list.as_deref() else { return String::new() };
     let mut table = Table::new(
         ["PID", "CHARGED", "ANONYMOUS", "SWAPPED", "LARGEST"],
         &["PID", "CHARGED", "ANONYMOUS", "SWAPPED"],
     );
-    for ProcessView { pid, comm, charged_bytes, anon_bytes, swap_bytes, .. } in listed {
+    for ProcessView { pid, comm, charged_bytes, anon_bytes, swap_bytes, .. } in listed.iter().take(most) {
         table.row([
             pid.to_string(),
             charged_bytes.map_or_else(|| "-".to_owned(), size),

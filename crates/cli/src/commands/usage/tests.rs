@@ -1,12 +1,12 @@
 use super::{COLUMNS, Told, brief, screen};
 use crate::names::Names;
 use jiff::tz::TimeZone;
-use plimsoll_api::accounts::{AccountView, ProcessView};
+use plimsoll_api::accounts::{AccountView, JobView, ProcessView};
 use plimsoll_policy::{
     account::{Account, Action, Source},
     incident::{Incident, Victim},
     lines::Target,
-    units::{Pid, Uid},
+    units::{Gid, JobId, Pid, Uid},
 };
 
 const ALICE: Uid = Uid(60_789);
@@ -34,6 +34,23 @@ fn view() -> AccountView {
         process_list: None,
         process_list_more: None,
     }
+}
+
+fn group(gid: u32, usage_bytes: u64) -> AccountView {
+    AccountView { account: Account::Group(Gid(gid)), usage_bytes, hard_bytes: Some(4 << 30), ..view() }
+}
+
+fn job(id: u32, waits: bool) -> AccountView {
+    let job = JobView {
+        uid: ALICE,
+        outer: None,
+        pid: Some(Pid(1)),
+        start_ns: Some(1),
+        orphans: Some(0),
+        promised_bytes: None,
+        waits,
+    };
+    AccountView { account: Account::Job(JobId(id)), job: Some(job), ..view() }
 }
 
 fn process(pid: u32, comm: &str) -> ProcessView {
@@ -70,7 +87,15 @@ fn incident(id: u64, pid: u32, comm: &str) -> Incident {
 
 fn told(line: Option<AccountView>, incidents: Vec<Incident>) -> Told {
     let since = "2026-10-22T12:00:00Z".parse().unwrap();
-    Told { account: Account::User(ALICE), name: Some("alice".to_owned()), line, since, incidents }
+    Told {
+        account: Account::User(ALICE),
+        name: Some("alice".to_owned()),
+        line,
+        groups: Vec::new(),
+        jobs: Vec::new(),
+        since,
+        incidents,
+    }
 }
 
 fn shown(told: &Told) -> String {
@@ -146,10 +171,33 @@ fn all_there_can_be_fits_a_screen() {
         reason: "over-hard-limit-allocating".to_owned(),
         ..incident(id, 4_194_303, "fifteen-letters")
     };
-    let text = shown(&told(Some(line), (99_997..=99_999).map(longest).collect()));
+    let told = Told {
+        groups: vec![group(60_900, 3 << 30), group(60_901, 1 << 30)],
+        jobs: vec![job(7, false), job(8, true), job(9, true)],
+        ..told(Some(line), (99_997..=99_999).map(longest).collect())
+    };
+    let text = shown(&told);
     assert!(text.lines().count() < 24, "{} lines:\n{text}", text.lines().count());
     assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
-    assert!(text.contains("Now:     3.0 GiB is in force"), "{text}");
+    for line in [
+        "\nNow:     3.0 GiB is in force",
+        "\nBesides: 1.0 MiB are shared memory; 1.0 MiB more granted and not used.\n",
+        "\nGroup:   group:60900: 3.0 GiB used of 4.0 GiB (75 %) by all; 1 group more.\n",
+        "\nJobs:    1 runs, 2 wait; see 'plimsoll jobs'.\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}
+
+#[test]
+fn a_user_without_a_line_sees_their_jobs_and_their_groups_line() {
+    let told =
+        Told { groups: vec![group(60_900, 3 << 30)], jobs: vec![job(7, false)], ..told(None, Vec::new()) };
+    let text = shown(&told);
+    let expected = "Root draws one with: plimsoll limit set alice 2G\n\
+                    Group:   group:60900: 3.0 GiB used of 4.0 GiB (75 %) by all.\n\
+                    Jobs:    1 runs; see 'plimsoll jobs'.\n\n";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
