@@ -21,8 +21,8 @@ pub(super) enum Of {
     User(Uid),
     /// All members' of one group.
     Group(Gid),
-    /// All jobs': they come and go.
-    Jobs,
+    /// All jobs' of one user: they come and go, and so do their names.
+    Jobs(Uid),
     /// A systemd unit's.
     Unit(String),
     /// All programs'.
@@ -32,11 +32,12 @@ pub(super) enum Of {
 }
 
 impl Of {
-    pub(super) fn account(account: &Account) -> Self {
+    /// `user`: who is known to have started it, where it is a job.
+    pub(super) fn account(account: &Account, user: Option<Uid>) -> Self {
         match account {
             Account::User(uid) => Self::User(*uid),
             Account::Group(gid) => Self::Group(*gid),
-            Account::Job(_) => Self::Jobs,
+            Account::Job(_) => user.map_or(Self::Other, Self::Jobs),
             Account::Cgroup(path) => {
                 unit(path.as_str()).map_or(Self::Other, |unit| Self::Unit(unit.to_owned()))
             }
@@ -54,7 +55,7 @@ impl Of {
         let (kind, name) = match self {
             Self::User(uid) => ("user", Some(("user", names.of_user(*uid)))),
             Self::Group(gid) => ("group", Some(("group", names.of_group(*gid)))),
-            Self::Jobs => ("jobs", None),
+            Self::Jobs(uid) => ("jobs", Some(("user", names.of_user(*uid)))),
             Self::Unit(unit) => ("unit", Some(("unit", unit.clone()))),
             Self::System => ("system", None),
             Self::Other => ("other", None),

@@ -7,7 +7,7 @@ use super::{
 };
 use plimsoll_api::{
     accounts::AccountView,
-    status::{Guards, Kernel, OwnView, Pressure, Status},
+    status::{Guards, JobsView, Kernel, OwnView, Pressure, Status},
 };
 use plimsoll_wire::text::{Meminfo, Pressure as Stalls};
 use std::{collections::BTreeMap, time::Duration};
@@ -40,6 +40,7 @@ pub(super) fn page(facts: &Facts, counts: &Counts, users: Option<&Names>) -> Pag
     kernel(&mut page, &status.kernel);
     asked(&mut page, status);
     accounts(&mut page, &status.accounts, users);
+    jobs(&mut page, status.jobs);
     account_kills(&mut page, counts, users);
     page
 }
@@ -279,7 +280,7 @@ fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Names>) {
     page.gauge("plimsoll_accounts_near", "Accounts at or above their soft limit.", u64::try_from(near).ok());
     let mut sums: BTreeMap<Of, Sum> = BTreeMap::new();
     for view in views {
-        let of = Of::account(&view.account);
+        let of = Of::account(&view.account, view.job.as_ref().map(|job| job.uid));
         if users.is_some() || of.is_of_machine() {
             sums.entry(of).or_default().add(view);
         }
@@ -309,6 +310,20 @@ fn accounts(page: &mut Page, views: &[AccountView], users: Option<&Names>) {
         Some(sum.near.into())
     });
     each("plimsoll_account_processes", "Processes charged to the account.", |sum| Some(sum.processes.into()));
+}
+
+fn jobs(page: &mut Page, jobs: Option<JobsView>) {
+    let states = |jobs: JobsView| [("running", jobs.running), ("waiting", jobs.waiting)];
+    page.gauges(
+        "plimsoll_jobs",
+        "Jobs that run, and those that wait for their turn.",
+        jobs.into_iter().flat_map(states).map(|(state, number)| (label("state", state), number.into())),
+    );
+    page.gauge(
+        "plimsoll_jobs_promised_bytes",
+        "Memory that is promised to jobs that run, used or not.",
+        jobs.map(|jobs| jobs.promised_bytes),
+    );
 }
 
 fn account_kills(page: &mut Page, counts: &Counts, users: Option<&Names>) {

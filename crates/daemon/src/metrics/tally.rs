@@ -90,7 +90,8 @@ impl Counts {
         };
         add(self.kills.entry(kind).or_default(), number);
         if let Some(account) = &incident.account {
-            let of = Of::account(account);
+            // Who becomes another user leaves their jobs' accounts.
+            let of = Of::account(account, incident.victims.first().map(|victim| victim.uid));
             let is_full = self.accounts.len() >= ACCOUNTS_MAX && !self.accounts.contains_key(&of);
             add(self.accounts.entry(if is_full { Of::Other } else { of }).or_default(), number);
         }

@@ -3,7 +3,7 @@ use super::*;
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 fn of(path: &str) -> Of {
-    Of::account(&Account::Cgroup(path.parse().unwrap()))
+    Of::account(&Account::Cgroup(path.parse().unwrap()), None)
 }
 
 #[test]

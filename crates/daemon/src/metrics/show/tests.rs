@@ -1,5 +1,6 @@
 use super::*;
 use crate::{history::Outcome as LaterFacts, metrics::Tally};
+use plimsoll_api::accounts::JobView;
 use plimsoll_policy::{
     account::Account,
     incident::{
@@ -7,7 +8,7 @@ use plimsoll_policy::{
         origin::{Killer, Origin},
     },
     reason::Reason,
-    units::{Bytes, Uid},
+    units::{Bytes, JobId, Uid},
 };
 use plimsoll_wire::text::PressureLine;
 use std::{env, fs, path::Path};
@@ -29,9 +30,22 @@ fn facts() -> Facts {
         cgroup(&format!("/system.slice/docker-{}.scope", id.replace('0', "f"))),
         cgroup("/system.slice/a\"b\\c.service"),
         Account::System,
+        Account::Job(JobId(7)),
+        Account::Job(JobId(9)),
     ];
     status.accounts = accounts.map(|account| AccountView { account, ..alice.clone() }).into();
     status.accounts[1].near = true;
+    let job = JobView {
+        uid: Uid(1000),
+        outer: None,
+        pid: None,
+        start_ns: None,
+        orphans: None,
+        promised_bytes: Some(1 << 20),
+        waits: false,
+    };
+    status.accounts[6..].iter_mut().for_each(|view| view.job = Some(job.clone()));
+    status.jobs = Some(JobsView { running: 2, waiting: 1, promised_bytes: 2 << 20 });
     let line = |total_us| PressureLine { avg10_permyriad: 0, total_us };
     Facts {
         status,
@@ -112,7 +126,7 @@ fn who_may_not_know_of_users_is_told_of_the_machine_alone() {
     assert!(!found.contains("alice") && !found.contains("1000\"") && !found.contains(".service"), "{found}");
     assert!(!found.contains("kind=\"user\"") && !found.contains("plimsoll_account_kills"), "{found}");
     assert!(found.contains("plimsoll_account_usage_bytes{kind=\"system\"} 1048576\n"), "{found}");
-    assert!(found.contains("plimsoll_accounts 6\n") && found.contains("plimsoll_kills_total{"), "{found}");
+    assert!(found.contains("plimsoll_accounts 8\n") && found.contains("plimsoll_kills_total{"), "{found}");
 }
 
 #[test]
