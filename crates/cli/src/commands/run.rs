@@ -72,9 +72,8 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
         || arguments.reserve.is_some()
         || arguments.job_fd.is_some()
     {
-        let report = arguments.job_fd.map(child::JobReport::of).transpose()?;
-        let job = start_job(arguments, socket)?;
-        report.map_or(Ok(()), |report| report.tell(&job))?;
+        let mut report = arguments.job_fd.map(child::JobReport::of).transpose()?;
+        start_job(arguments, socket, |job| report.as_mut().map_or(Ok(()), |report| report.tell(job)))?;
     }
     let error = command.exec();
     Err(Failure::Told {
@@ -83,8 +82,12 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     })
 }
 
-/// Puts this process into a job, with what is run in its place.
-fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Failure> {
+/// Puts this process into a job, with what is run in its place. Told is that it waits for its turn, and that it begins.
+fn start_job(
+    arguments: &Arguments,
+    socket: &Path,
+    mut tell: impl FnMut(&StartJobReply) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let start = wanted_job(arguments).map_err(|failure| match failure {
         Failure::Told { message, .. } => not_started(message),
         Failure::ReaderGone => failure,
@@ -100,6 +103,7 @@ fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Fail
     });
     let (waits, job) = started.map_err(not_started)?;
     if let Some((id, look)) = waits {
+        tell(&job)?;
         turn::wait(
             socket,
             id,
@@ -111,7 +115,7 @@ fn start_job(arguments: &Arguments, socket: &Path) -> Result<StartJobReply, Fail
             },
         )?;
     }
-    Ok(job)
+    tell(&StartJobReply { waits: false, ..job })
 }
 
 fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// What the job is called in lists.
     #[arg(long)]
     pub(super) name: Option<String>,
-    /// Write a line of JSON to this descriptor for each event: started, near, killed, refused, crossed, ended.
+    /// Write a line of JSON to this descriptor for each event: waiting, started, near, killed, refused, crossed, ended.
     #[arg(long, value_name = "N")]
     pub(super) status_fd: Option<u32>,
     /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8 and

@@ -21,7 +21,7 @@ use rustix::{
 use std::{
     ffi::OsString,
     fs::File,
-    io::{BufRead as _, BufReader, PipeReader, Read as _, Write as _, pipe},
+    io::{BufRead, BufReader, PipeReader, Read as _, Take, Write as _, pipe},
     os::{
         fd::{AsFd as _, AsRawFd as _, OwnedFd},
         unix::process::{CommandExt as _, ExitStatusExt as _},
@@ -80,7 +80,7 @@ impl JobReport {
         Ok(Self(File::from(pipe)))
     }
 
-    pub(super) fn tell(mut self, job: &StartJobReply) -> Result<(), Failure> {
+    pub(super) fn tell(&mut self, job: &StartJobReply) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(job).map_err(not_started)?;
         line.push(b'\n');
         self.0.write_all(&line).map_err(not_started)
@@ -90,8 +90,8 @@ impl JobReport {
 /// What happened to it.
 #[derive(Debug)]
 pub(super) enum Happened {
-    /// It is in this job; `None`: it has said why it is in none.
-    Started(Option<StartJobReply>),
+    /// It is in this job, and waits for its turn or begins; `None`: it has said why it does not.
+    InJob(Option<StartJobReply>),
     /// `None`: nobody knows how.
     Ended(Option<ExitStatus>),
 }
@@ -102,8 +102,8 @@ pub(super) struct Child {
     child: std::process::Child,
     pid: PosixPid,
     held: OwnedFd,
-    /// Until it has told which job it is in.
-    job: Option<PipeReader>,
+    /// Until it has told that it begins.
+    job: Option<BufReader<Take<PipeReader>>>,
 }
 
 impl Child {
@@ -117,26 +117,35 @@ impl Child {
         let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = number.ok_or_else(|| not_started("it has no number"))?;
         let held = pidfd_open(pid, PidfdFlags::empty()).map_err(not_started)?;
-        Ok(Self { child, pid: PosixPid::from_raw(pid.as_raw_nonzero().get()), held, job: Some(job) })
+        Ok(Self {
+            child,
+            pid: PosixPid::from_raw(pid.as_raw_nonzero().get()),
+            held,
+            job: Some(BufReader::new(job.take(JOB_BYTES_MAX))),
+        })
     }
 
     /// Waits until something happens to it, and hands on what this process is sent meanwhile.
     pub(super) fn next(&mut self, signals: &Interrupt) -> Result<Happened, Failure> {
         loop {
             let waited = [self.held.as_fd(), signals.as_fd()].into_iter();
-            let waited = waited.chain(self.job.as_ref().map(PipeReader::as_fd));
+            let job = self.job.as_ref().filter(|job| job.buffer().is_empty());
+            let waited = waited.chain(job.map(|job| job.get_ref().get_ref().as_fd()));
             let mut waited: Vec<PollFd<'_>> =
                 waited.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
-            match poll(&mut waited, PollTimeout::NONE) {
+            let is_read = self.job.is_some() && job.is_none();
+            match poll(&mut waited, if is_read { PollTimeout::ZERO } else { PollTimeout::NONE }) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(not_started(format_args!("it cannot be waited for: {errno}"))),
             }
-            let is_told = waited.get(2).is_some_and(|one| one.any().unwrap_or(false));
+            let is_told = is_read || waited.get(2).is_some_and(|one| one.any().unwrap_or(false));
             while let Some(sent) = signals.next() {
                 self.hand_on(sent.signal, sent.by_terminal, sent.pid);
             }
-            if let Some(job) = self.job.take_if(|_| is_told) {
-                return Ok(Happened::Started(job_told(job)));
+            if let Some(pipe) = self.job.as_mut().filter(|_| is_told) {
+                let job = job_told(pipe);
+                self.job.take_if(|_| job.as_ref().is_none_or(|job| !job.waits));
+                return Ok(Happened::InJob(job));
             }
             match self.child.try_wait() {
                 Ok(Some(status)) => return Ok(Happened::Ended(Some(status))),
@@ -159,9 +168,9 @@ impl Child {
 }
 
 /// A line; where there is none, it has said why on standard error.
-fn job_told(job: PipeReader) -> Option<StartJobReply> {
+fn job_told(job: &mut impl BufRead) -> Option<StartJobReply> {
     let mut line = String::new();
-    BufReader::new(job.take(JOB_BYTES_MAX)).read_line(&mut line).ok()?;
+    job.read_line(&mut line).ok()?;
     serde_json::from_str(&line).ok()
 }
 

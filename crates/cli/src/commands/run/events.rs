@@ -31,6 +31,8 @@ const LAST_MAY_TAKE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum What {
+    /// The job is there, and waits for its turn.
+    Waiting,
     /// The program is about to run.
     Started,
     /// The job's usage is at its soft limit or above.

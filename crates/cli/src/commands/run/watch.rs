@@ -97,13 +97,15 @@ pub(super) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     let mut watched = None;
     let status = loop {
         match child.next(&signals)? {
-            Happened::Started(job) => {
-                let job = job.and_then(|job| Watched::new(arguments, socket, &job, lines.take()));
-                let Some(mut one) = job else { continue };
-                one.started();
-                let one = Arc::new(Mutex::new(one));
-                watched = Some(Arc::clone(&one));
-                if is_told {
+            Happened::InJob(job) => {
+                let Some(job) = job else { continue };
+                if watched.is_none() {
+                    let one = Watched::new(arguments, socket, &job, lines.take());
+                    watched = one.map(|one| Arc::new(Mutex::new(one)));
+                }
+                let Some(one) = watched.clone() else { continue };
+                enter(&one).begins(if job.waits { What::Waiting } else { What::Started });
+                if is_told && !job.waits {
                     thread::spawn(move || listen(&one));
                 }
             }
@@ -202,8 +204,8 @@ impl Watched {
         }
     }
 
-    fn started(&mut self) {
-        self.tell(&Event { processes: Some(Vec::new()), ..self.event(What::Started) });
+    fn begins(&mut self, what: What) {
+        self.tell(&Event { processes: Some(Vec::new()), ..self.event(what) });
     }
 
     /// Tells what is new, each incident once.
