@@ -18,7 +18,7 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{skip, until};
+use support::{ALICE, program::PYTHON, skip, until};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -181,4 +181,50 @@ fn without_a_daemon_it_says_so_and_ends() {
         .unwrap();
     assert_eq!(told.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&told.stderr).contains("not running"));
+}
+
+/// What mail(1) and its like do with a message: the subject, the text, and what is attached.
+const READ_MAIL: &str = "\
+import email, email.policy, json, sys
+mail = email.message_from_binary_file(open(sys.argv[1], 'rb'), policy=email.policy.default)
+page = next(mail.iter_attachments())
+print(json.dumps([mail['To'], mail['Subject'], mail.get_body(['plain']).get_content(), page.get_filename(), page.get_content()]))
+";
+
+#[test]
+fn the_documented_mail_has_the_story_and_the_page_with_the_plot() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    fixture.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    let incident = fixture.incidents(1)[0].clone();
+    let page = include_str!("../../../docs/notices.md");
+    let (_, recipe) = page.split_once("#!/usr/bin/python3\n").unwrap();
+    let (recipe, _) = recipe.split_once("```").unwrap();
+    fs::write(fixture.path("plimsoll-mail"), recipe).unwrap();
+    let folder = fixture.path("");
+    let sendmail = format!("#!/bin/sh\n[ \"$*\" = '-t -i' ] && exec cat > '{}/mail'\n", folder.display());
+    fs::write(fixture.path("sendmail"), sendmail).unwrap();
+    fs::set_permissions(fixture.path("sendmail"), Permissions::from_mode(0o755)).unwrap();
+    drop(fixture.plimsoll_as(ALICE));
+    let notice = serde_json::json!({
+        "uid": ALICE, "name": "alice", "title": "A process of yours was killed: memory",
+        "text": "User alice was over the line.\n", "more": 0, "incident": incident, "near": null,
+    });
+    fs::write(fixture.path("notice"), notice.to_string()).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let sent = Command::new(PYTHON)
+        .arg(fixture.path("plimsoll-mail"))
+        .env("PATH", path)
+        .env("PLIMSOLL_SOCKET", fixture.path("socket"))
+        .stdin(File::open(fixture.path("notice")).unwrap())
+        .status();
+    assert!(sent.unwrap().success());
+    let read = Command::new(PYTHON).args(["-c", READ_MAIL]).arg(fixture.path("mail")).output().unwrap();
+    let [to, subject, text, name, page]: [String; 5] =
+        serde_json::from_slice(&read.stdout).unwrap_or_else(|_| panic!("{read:?}"));
+    assert_eq!((to.as_str(), subject.as_str()), ("alice", "A process of yours was killed: memory"));
+    assert_eq!(text, "User alice was over the line.\n");
+    assert_eq!(name, format!("incident-{}.html", incident["id"]));
+    let victim = incident["victims"][0]["pid"].to_string();
+    assert!(page.contains("<svg") && page.contains(&victim), "{page}");
 }
