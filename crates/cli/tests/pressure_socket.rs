@@ -181,7 +181,7 @@ hear()
     mallory.stage("full");
     let mut hog = of(&fixture, ALICE, TAKE);
     // Mallory is told as well, all the while.
-    std::thread::sleep(Duration::from_secs(7));
+    std::thread::sleep(Duration::from_secs(3));
     hog.tell("70");
     let full = moment(&hog.line(), "full");
     let late = moment(&listener.line(), "told") - full;
