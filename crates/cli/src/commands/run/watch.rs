@@ -69,6 +69,8 @@ pub(super) struct Watched {
     view: Option<AccountView>,
     /// The highest usage that was ever seen.
     peak: Option<u64>,
+    /// The program runs, or has run.
+    began: bool,
     /// The program has ended, and nothing is told any more.
     pub(super) over: bool,
 }
@@ -163,6 +165,7 @@ impl Watched {
             hard: job.hard_bytes,
             view: None,
             peak: None,
+            began: false,
             over: false,
         })
     }
@@ -205,6 +208,7 @@ impl Watched {
     }
 
     fn begins(&mut self, what: What) {
+        self.began = what == What::Started;
         self.tell(&Event { processes: Some(Vec::new()), ..self.event(what) });
     }
 
@@ -240,8 +244,10 @@ impl Watched {
     /// these are to be ended, whether that is to be at once.
     fn end(&mut self, status: Option<ExitStatus>, is_told: bool, end_orphans: Option<&AtomicBool>) {
         let (id, failed) = (self.id, status.is_none_or(|status| !status.success()));
-        let mut answers = true;
-        if is_told {
+        // What never ran was killed by nobody, and has left nothing behind.
+        let mut answers = self.began;
+        let end_orphans = end_orphans.filter(|_| self.began);
+        if is_told && self.began {
             let within = if failed { CAUSE_WITHIN } else { Duration::ZERO };
             let news = Question { within, ..self.question() }.ask(Instant::now() + ANSWER);
             answers = news.is_some();
