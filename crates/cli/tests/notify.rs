@@ -188,7 +188,8 @@ const READ_MAIL: &str = "\
 import email, email.policy, json, sys
 mail = email.message_from_binary_file(open(sys.argv[1], 'rb'), policy=email.policy.default)
 page = next(mail.iter_attachments())
-print(json.dumps([mail['To'], mail['Subject'], mail.get_body(['plain']).get_content(), page.get_filename(), page.get_content()]))
+text = mail.get_body(['plain']).get_content()
+print(json.dumps([mail['To'], mail['Subject'], text, page.get_filename(), page.get_content()]))
 ";
 
 #[test]
