@@ -118,7 +118,9 @@ fn ask(client: &mut Client, uid: Uid, now: Timestamp) -> Result<Told, CallError>
     };
     let (jobs, groups) = all.into_iter().filter(is_theirs).partition(|view: &AccountView| view.job.is_some());
     let since = now.checked_sub(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MIN);
-    let is_own_job = |account: &Account| matches!(account, Account::Job(_)) && uid == own_uid();
+    // Who is not root sees none of another user's.
+    let sees_own_jobs = uid == own_uid() && !unistd::getuid().is_root();
+    let is_own_job = |account: &Account| sees_own_jobs && matches!(account, Account::Job(_));
     let query = HistoryCall { since: Some(since), before_id: None, limit: Some(INCIDENTS) };
     let incidents = client.history_where(query, |incident| {
         incident.account.as_ref().is_some_and(|whose| *whose == account || is_own_job(whose))
