@@ -214,11 +214,16 @@ fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_a
     }
 }
 
-/// Starts of jobs by the program, and some that are refused: the process is in too many.
+/// Starts of jobs by the program, some that are refused, and long waits for something else behind a start.
 const START: &str = "import subprocess\ndef refused():\n    while True:\n        try:\n            s = connect()\n            \
      while ask(s, call('StartJob')): pass\n        except OSError: pass\n\
-     def started():\n    while True: subprocess.run([os.environ['PLIMSOLL'], 'run', '--', '/bin/true'], stderr=subprocess.DEVNULL)\n\
-     for one in [refused] * 6 + [started] * 4: threading.Thread(target=one, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+     run = [os.environ['PLIMSOLL'], 'run', '--', '/bin/true']\n\
+     def started():\n    while True: subprocess.run(run, stderr=subprocess.DEVNULL)\n\
+     def waits():\n    while True:\n        try:\n            s = connect()\n            \
+     ask(s, call('StartJob', {'name': ''}))\n            \
+     ask(s, call('AwaitIncident', {'after_id': 1 << 60, 'within_ms': 30000}))\n        except OSError: pass\n\
+     for one in [refused] * 4 + [waits] * 2 + [started] * 4:\n    \
+     threading.Thread(target=one, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
 
 #[test]
 fn whoever_starts_jobs_without_end_has_a_bounded_part_of_a_cpu_and_others_start_theirs() {

@@ -465,6 +465,10 @@ impl Control for ControlService {
         Ok(cleared)
     }
 
+    fn guard_time(&self) -> Duration {
+        self.caller.worked()
+    }
+
     fn before_start(&self) {
         if let Err(refusal) = self.look_up_if_changed() {
             self.say(vec![format!("the lines of groups stay as they were: {refusal}")]);

@@ -152,6 +152,11 @@ pub trait Control: Send + Sync + 'static {
     /// Any [`Refusal`].
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal>;
 
+    /// What of a CPU the guard has spent on what it was asked for.
+    fn guard_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What may take its time before a job is started, and is not to hold up others who start one.
     fn before_start(&self) {}
 

@@ -34,10 +34,28 @@ pub(super) fn read(request: &[u8]) -> Read<'_> {
     })
 }
 
-/// Whether it asks for a job to be started.
-pub(super) fn starts_job(request: &Read<'_>) -> bool {
-    let method = request.as_ref().ok().and_then(|request| request.method.rsplit_once('.'));
-    method == Some((INTERFACE, "StartJob"))
+/// Whose time an answer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// That of the owner's.
+    Owner,
+    /// That of all who start jobs. Nothing in it waits for more than the guard, and for whoever changes a line.
+    Starts,
+}
+
+/// `after_start`: over the connection that a job was to be started by, where it is asked whether one has its turn.
+pub(super) fn queue_of(request: &Read<'_>, after_start: bool) -> Queue {
+    let Ok(request) = request else { return Queue::Owner };
+    let who = || request.parameters.as_ref()?.get("who")?.as_str();
+    match request.method.rsplit_once('.') {
+        Some((INTERFACE, "StartJob")) => Queue::Starts,
+        Some((INTERFACE, "ShowLimits"))
+            if after_start && who().is_some_and(|who| who.starts_with("job:")) =>
+        {
+            Queue::Starts
+        }
+        Some(_) | None => Queue::Owner,
+    }
 }
 
 /// Answers one request. The reply ends with a NUL; it is empty for a `oneway` call.

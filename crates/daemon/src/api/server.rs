@@ -3,7 +3,7 @@
 
 use super::{
     control::Control,
-    dialogue::{self, Next},
+    dialogue::{self, Next, Queue},
     listener::{ListenError, Purpose, ServedSocket, lacks_room},
     peer::Peer,
     slots::{Admitted, Caller, Slot, SlotLimits, Slots},
@@ -20,7 +20,7 @@ use nix::{
 };
 use plimsoll_api::frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within};
 use plimsoll_policy::units::Uid;
-use plimsoll_sys::process::{first_thread_cpu_time, process_cpu_time, thread_cpu_time};
+use plimsoll_sys::process::{process_cpu_time, thread_cpu_time};
 use std::{
     io,
     net::Shutdown,
@@ -411,7 +411,7 @@ struct Conversation<'a> {
     own: Duration,
     /// Not paid yet, besides what it has used since then.
     unpaid: Duration,
-    /// A job was started over it. Starts have a queue and a share of their own, and so has what is asked after them.
+    /// A job was to be started over it: starts have a queue and a share of their own.
     starts: bool,
 }
 
@@ -431,11 +431,10 @@ impl Conversation<'_> {
                 Err(_) => return true,
             };
             let request = dialogue::read(&request);
-            if dialogue::starts_job(&request) {
-                self.starts = true;
-                service.control.before_start();
-            }
-            let (reply, next) = if self.starts { self.answer_starter(request) } else { self.answer(request) };
+            let (reply, next) = match dialogue::queue_of(&request, self.starts) {
+                Queue::Starts => self.answer_starter(request),
+                Queue::Owner => self.answer(request),
+            };
             if write_within(&stream, &reply, service.patience.message).is_err() || next == Next::Close {
                 return true;
             }
@@ -456,13 +455,16 @@ impl Conversation<'_> {
     /// The guard draws each job: its time is what a start costs most of, however long it takes.
     fn answer_starter(&mut self, request: dialogue::Read<'_>) -> (Vec<u8>, Next) {
         let Self { service, caller: Caller { peer, stream }, .. } = self;
+        if !core::mem::replace(&mut self.starts, true) {
+            service.control.before_start();
+        }
         let turn = service.starts.enter(peer.owner);
         if is_closed(stream) {
             return (Vec::new(), Next::Close);
         }
-        let guard = first_thread_cpu_time();
+        let guard = service.control.guard_time();
         let answer = dialogue::answer(service.control.as_ref(), *peer, request);
-        let guard = first_thread_cpu_time().saturating_sub(guard);
+        let guard = service.control.guard_time().saturating_sub(guard);
         turn.end(self.take_own().saturating_add(guard));
         answer
     }

@@ -1,6 +1,6 @@
-//! Who starts a job next: one at a time, users by turns, and those of one user in the order in which they came. A user whose starts
-//! cost more has fewer. All users together have an eighth of a CPU for it, after a tenth of a second that may be spent at once;
-//! one user has all of it while nobody else starts any. Root goes first, and has no bound.
+//! Who starts a job next: one at a time, users by turns, and those of one user in the order in which they came. A user whose
+//! starts cost more has fewer. All users together have an eighth of a CPU for it, after a tenth of a second that may be spent
+//! at once; one user has all of it while nobody else starts any. Root goes first, and has no bound.
 
 use crate::pace::{self, now};
 use plimsoll_policy::units::Uid;
@@ -37,18 +37,12 @@ impl Starts {
         }
         state.order.leave(owner);
         state.is_taken = true;
-        Turn(self, owner)
+        Turn { starts: self, owner, cost: Duration::ZERO }
     }
 
     /// Notes what was spent for an owner's starts.
     pub(super) fn note(&self, owner: Uid, cost: Duration) {
-        let mut state = self.lock();
-        state.order.spent(owner, cost);
-        if owner != Uid::ROOT {
-            state.debt.pay(cost, now());
-        }
-        // It may be another one now.
-        state.wake_first();
+        self.lock().note(owner, cost);
     }
 
     /// A poisoned lock is entered all the same: no statement leaves the queue half changed.
@@ -67,7 +61,12 @@ impl State {
         (!wait.is_zero()).then_some(wait)
     }
 
-    fn wake_first(&self) {
+    /// Notes what was spent, and wakes the first, who may be another one by that.
+    fn note(&mut self, owner: Uid, cost: Duration) {
+        self.order.spent(owner, cost);
+        if owner != Uid::ROOT {
+            self.debt.pay(cost, now());
+        }
         if let Some((_, first)) = self.order.first() {
             first.unpark();
         }
@@ -76,28 +75,32 @@ impl State {
 
 /// The right to start a job, now. The next one has it when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Starts, Uid);
+pub(super) struct Turn<'a> {
+    starts: &'a Starts,
+    owner: Uid,
+    cost: Duration,
+}
 
 impl Turn<'_> {
     /// Ends it, and notes what was spent.
-    pub(super) fn end(self, cost: Duration) {
-        self.0.note(self.1, cost);
+    pub(super) fn end(mut self, cost: Duration) {
+        self.cost = cost;
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.starts.lock();
         state.is_taken = false;
-        state.wake_first();
+        state.note(self.owner, self.cost);
     }
 }
 
 /// Whose it is, and its number.
 type Place = (Uid, u64);
 
-/// Whoever has had least goes first. Who comes has had as much as whoever had the last turn: nobody saves up, and nobody owes what
-/// nobody else wanted.
+/// Whoever has had least goes first. Who comes has had as much as whoever had the last turn: nobody saves up, and nobody owes
+/// what nobody else wanted.
 #[derive(Debug)]
 struct Order<T> {
     next_number: u64,

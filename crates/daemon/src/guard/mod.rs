@@ -66,7 +66,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{BpfError, Looks, Pins, Selector},
-    process::{Priority, raise_decider},
+    process::{Priority, raise_decider, thread_cpu_time},
 };
 use selection::population::Population as _;
 use std::{
@@ -404,7 +404,9 @@ impl<K: Kernel> Guard<K> {
     /// One a turn: whoever asks without end does not keep the guard from what the programs report.
     fn take_request(&mut self) {
         if let Ok(request) = self.mailbox.next() {
+            let began = thread_cpu_time();
             self.answer(request);
+            self.mailbox.worked(thread_cpu_time().saturating_sub(began));
         }
     }
 

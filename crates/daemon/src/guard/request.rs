@@ -27,10 +27,11 @@ use plimsoll_sys::{
 use std::{
     collections::BTreeSet,
     io,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
     },
     time::Duration,
 };
@@ -196,15 +197,47 @@ pub(crate) enum Request {
 }
 
 /// The guard's end.
-pub(crate) type Mailbox = Receiver<Request>;
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    requests: Receiver<Request>,
+    worked_ns: Arc<AtomicU64>,
+}
+
+impl Mailbox {
+    /// As [`Receiver::next`].
+    pub(crate) fn next(&self) -> Result<Request, TryRecvError> {
+        self.requests.next()
+    }
+
+    /// Notes what was spent on requests.
+    pub(crate) fn worked(&self, time: Duration) {
+        self.worked_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// As [`Receiver::close`].
+    pub(crate) fn close(&mut self) {
+        self.requests.close();
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.requests.as_fd()
+    }
+}
 
 /// The callers' end.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Sender<Request>);
+pub(crate) struct Caller {
+    requests: Sender<Request>,
+    worked_ns: Arc<AtomicU64>,
+}
 
 /// Both ends.
 pub(crate) fn mailbox() -> io::Result<(Mailbox, Caller)> {
-    queue(QUEUE_MAX).map(|(sender, mailbox)| (mailbox, Caller(sender)))
+    let (sender, requests) = queue(QUEUE_MAX)?;
+    let worked_ns = Arc::<AtomicU64>::default();
+    Ok((Mailbox { requests, worked_ns: Arc::clone(&worked_ns) }, Caller { requests: sender, worked_ns }))
 }
 
 impl Caller {
@@ -232,15 +265,20 @@ impl Caller {
         answered.unwrap_or_else(|| Err(Refusal::Unavailable(late.into())))
     }
 
+    /// What of a CPU the guard has spent on requests.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_nanos(self.worked_ns.load(Ordering::Relaxed))
+    }
+
     /// Tells without an answer.
     pub(crate) fn send(&self, request: Request) -> Result<(), Refusal> {
         let busy = |_| Refusal::Unavailable("the guard is busy or stopping; try again".into());
-        self.0.try_send(request).map_err(busy)
+        self.requests.try_send(request).map_err(busy)
     }
 
     /// Tells without an answer, and waits while the guard is busy: for its own threads. One that stops needs none of it.
     pub(crate) fn deliver(&self, request: Request) {
-        self.0.send(request).ok();
+        self.requests.send(request).ok();
     }
 }
 

@@ -60,15 +60,6 @@ pub fn thread_cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// What the first thread of this process has had.
-#[must_use]
-pub fn first_thread_cpu_time() -> Duration {
-    // As the C library's pthread_getcpuclockid makes it of a thread's number, which is the process's: a clock of one thread (4),
-    // of the time it ran (2); `CPUCLOCK_PERTHREAD_MASK` and `CPUCLOCK_SCHED` in Linux 6.1.
-    let clock = nix::time::ClockId::from_raw((!unistd::getpid().as_raw() << 3) | 6);
-    clock.now().map_or(Duration::ZERO, Duration::from)
-}
-
 /// What all threads of this process have had.
 #[must_use]
 pub fn process_cpu_time() -> Duration {

@@ -36,8 +36,8 @@ pub use error::{Errno, ProcessError, Subject};
 pub use inherited::{inherited_descriptors, named_descriptor};
 pub use machine::{
     arc_available, clock_boottime_ns, clock_monotonic_ns, clock_realtime_ns, compactions, cpu_time_of,
-    first_thread_cpu_time, free_blocks, kernel_version, memory_stall_trigger, online_cpus, oom_kills,
-    page_size, pagetypes, possible_cpus, process_cpu_time, refaults, thread_cpu_time, tick_ns, zone_marks,
+    free_blocks, kernel_version, memory_stall_trigger, online_cpus, oom_kills, page_size, pagetypes,
+    possible_cpus, process_cpu_time, refaults, thread_cpu_time, tick_ns, zone_marks,
 };
 pub use mrelease::Reap;
 pub(crate) use mrelease::signal_nothing;

@@ -1,4 +1,4 @@
-use super::{Next, answer, read};
+use super::{Next, Queue, answer, queue_of, read};
 use crate::api::{
     fake::{ALICE, Fake},
     peer::Peer,
@@ -78,6 +78,26 @@ fn an_upgrade_is_refused_and_more_gets_its_one_reply() {
     assert_eq!(call("upgrade")["error"], "org.varlink.service.InvalidParameter");
     let reply = call("more");
     assert_eq!((&reply["continues"], &reply["parameters"]["daemon"]), (&Value::Null, &json!(true)));
+}
+
+#[test]
+fn starts_and_the_turns_of_those_that_were_started_have_a_queue_of_their_own_and_nothing_else_has() {
+    let of = |request: &Value, after: bool| queue_of(&read(request.to_string().as_bytes()), after);
+    let start = json!({"method": "io.plimsoll.StartJob"});
+    let turn = json!({"method": "io.plimsoll.ShowLimits", "parameters": {"who": "job:7"}});
+    assert_eq!([of(&start, false), of(&start, true), of(&turn, true)], [Queue::Starts; 3]);
+    assert_eq!(of(&turn, false), Queue::Owner);
+    for other in [
+        json!({"method": "io.plimsoll.ShowLimits"}),
+        json!({"method": "io.plimsoll.ShowLimits", "parameters": {"who": "user:1000"}}),
+        json!({"method": "io.plimsoll.AwaitIncident", "parameters": {"who": "job:7"}}),
+        json!({"method": "io.plimsoll.SetLimit", "parameters": {"who": "job:7", "hard": "1G"}}),
+        json!({"method": "io.other.StartJob"}),
+        json!({"method": "StartJob"}),
+        json!(null),
+    ] {
+        assert_eq!([of(&other, false), of(&other, true)], [Queue::Owner; 2], "{other}");
+    }
 }
 
 proptest! {

@@ -141,7 +141,7 @@ fn who_has_used_it_up_waits_and_root_does_not() {
     assert!(came.recv_timeout(Duration::from_millis(300)).is_err());
     let mut state = starts.lock();
     state.debt = super::Debt::default();
-    state.wake_first();
+    state.note(Uid::ROOT, Duration::ZERO);
     drop(state);
     waits.join().unwrap();
     came.recv().unwrap();
