@@ -96,7 +96,8 @@ mod tests {
                 history.writer.outcome(Outcome { id, freed_bytes: Some(id), ..Outcome::default() });
             }
             history.writer.flush(SOON).unwrap();
-            writeln!(std::io::stderr(), "written {first} {last}").unwrap();
+            // In one piece: it is killed at any moment.
+            std::io::stderr().write_all(format!("written {first} {last}\n").as_bytes()).unwrap();
             first = last + 1;
         }
     }

@@ -309,8 +309,10 @@ fn threads() {
         .collect();
     thread::sleep(Duration::from_secs(2));
     OVER.store(true, Ordering::Relaxed);
-    for worker in workers {
-        for Sent(block, ..) in worker.join().unwrap().try_iter() {
+    // While any of them runs, all can be sent to.
+    let receivers: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    for receiver in receivers {
+        for Sent(block, ..) in receiver.try_iter() {
             // SAFETY: used no more.
             unsafe { tmalloc::free(block.as_ptr()) };
         }

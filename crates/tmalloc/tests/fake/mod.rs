@@ -222,7 +222,8 @@ fn shut_down(listener: &OwnedFd) {
 /// Waits for a scenario, and expects it to have succeeded.
 pub(crate) fn finish(child: Child) -> Output {
     let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // Its totals are not to be taken for those of the test.
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\n', "\n  ");
     assert!(
         output.status.success(),
         "{:?}\n{}\n{}",
