@@ -43,7 +43,7 @@ pub(super) enum What {
     Refused,
     /// The line was crossed, and nothing more: its action is to notify.
     Crossed,
-    /// The program has ended, or had no turn.
+    /// The program has ended, or did not begin.
     Ended,
 }
 

@@ -30,6 +30,7 @@ use plimsoll_sys::process::named_descriptor;
 use std::{
     ffi::OsString,
     fs::File,
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::{
@@ -244,13 +245,14 @@ impl Watched {
     /// these are to be ended, whether that is to be at once.
     fn end(&mut self, status: Option<ExitStatus>, is_told: bool, end_orphans: Option<&AtomicBool>) {
         let (id, failed) = (self.id, status.is_none_or(|status| !status.success()));
-        // What never ran was killed by nobody, and has left nothing behind.
+        // What never ran has left nothing behind. It may have been killed while it waited.
+        let was_signalled = status.is_some_and(|status| status.signal().is_some());
         let mut answers = self.began;
         let end_orphans = end_orphans.filter(|_| self.began);
-        if is_told && self.began {
+        if is_told && (self.began || was_signalled) {
             let within = if failed { CAUSE_WITHIN } else { Duration::ZERO };
             let news = Question { within, ..self.question() }.ask(Instant::now() + ANSWER);
-            answers = news.is_some();
+            answers &= news.is_some();
             news.into_iter().for_each(|news| self.take(news));
         }
         let until = Instant::now() + if end_orphans.is_some() { ORPHANS_WITHIN } else { ANSWER };
@@ -265,7 +267,7 @@ impl Watched {
         let event = self.event(What::Ended);
         self.tell(&Event {
             usage_bytes: event.usage_bytes.filter(|_| is_known),
-            processes: orphans.as_deref().map(processes),
+            processes: if self.began { orphans.as_deref().map(processes) } else { Some(Vec::new()) },
             status: status.map(shown),
             ..event
         });
