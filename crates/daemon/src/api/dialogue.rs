@@ -34,27 +34,30 @@ pub(super) fn read(request: &[u8]) -> Read<'_> {
     })
 }
 
-/// Whose time an answer takes.
+/// What is asked for, as far as it has to do with the queue of those who start jobs. Nothing that is in it waits for more than
+/// the guard, and for whoever changes a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
-    /// That of the owner's.
-    Owner,
-    /// That of all who start jobs. Nothing in it waits for more than the guard, and for whoever changes a line.
-    Starts,
+pub(super) enum Asked {
+    /// A job is to be started.
+    Start,
+    /// Whether one has its turn, over the connection that it was to be started by.
+    Turn,
+    /// Anything else.
+    Other,
 }
 
-/// `after_start`: over the connection that a job was to be started by, where it is asked whether one has its turn.
-pub(super) fn queue_of(request: &Read<'_>, after_start: bool) -> Queue {
-    let Ok(request) = request else { return Queue::Owner };
+/// `after_start`: over such a connection.
+pub(super) fn asked(request: &Read<'_>, after_start: bool) -> Asked {
+    let Ok(request) = request else { return Asked::Other };
     let who = || request.parameters.as_ref()?.get("who")?.as_str();
     match request.method.rsplit_once('.') {
-        Some((INTERFACE, "StartJob")) => Queue::Starts,
+        Some((INTERFACE, "StartJob")) => Asked::Start,
         Some((INTERFACE, "ShowLimits"))
             if after_start && who().is_some_and(|who| who.starts_with("job:")) =>
         {
-            Queue::Starts
+            Asked::Turn
         }
-        Some(_) | None => Queue::Owner,
+        Some(_) | None => Asked::Other,
     }
 }
 

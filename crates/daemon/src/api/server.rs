@@ -3,7 +3,7 @@
 
 use super::{
     control::Control,
-    dialogue::{self, Next, Queue},
+    dialogue::{self, Asked, Next},
     listener::{ListenError, Purpose, ServedSocket, lacks_room},
     peer::Peer,
     slots::{Admitted, Caller, Slot, SlotLimits, Slots},
@@ -300,6 +300,11 @@ impl Acceptor {
                     count(&service.tally.served);
                     service.converse(caller);
                     next = slot.hand_on();
+                    // Who has gone while they waited has no use for a slot.
+                    while let Some((slot, _)) = next.take_if(|(_, caller)| is_closed(&caller.stream)) {
+                        count(&service.tally.cut);
+                        next = slot.hand_on();
+                    }
                 }
             },
         );
@@ -431,9 +436,14 @@ impl Conversation<'_> {
                 Err(_) => return true,
             };
             let request = dialogue::read(&request);
-            let (reply, next) = match dialogue::queue_of(&request, self.starts) {
-                Queue::Starts => self.answer_starter(request),
-                Queue::Owner => self.answer(request),
+            let (reply, next) = match dialogue::asked(&request, self.starts) {
+                Asked::Start => {
+                    self.starts = true;
+                    service.control.before_start();
+                    self.answer_starter(request)
+                }
+                Asked::Turn => self.answer_starter(request),
+                Asked::Other => self.answer(request),
             };
             if write_within(&stream, &reply, service.patience.message).is_err() || next == Next::Close {
                 return true;
@@ -455,9 +465,6 @@ impl Conversation<'_> {
     /// The guard draws each job: its time is what a start costs most of, however long it takes.
     fn answer_starter(&mut self, request: dialogue::Read<'_>) -> (Vec<u8>, Next) {
         let Self { service, caller: Caller { peer, stream }, .. } = self;
-        if !core::mem::replace(&mut self.starts, true) {
-            service.control.before_start();
-        }
         let turn = service.starts.enter(peer.owner);
         if is_closed(stream) {
             return (Vec::new(), Next::Close);

@@ -1,4 +1,4 @@
-use super::{Next, Queue, answer, queue_of, read};
+use super::{Asked, Next, answer, asked, read};
 use crate::api::{
     fake::{ALICE, Fake},
     peer::Peer,
@@ -82,11 +82,11 @@ fn an_upgrade_is_refused_and_more_gets_its_one_reply() {
 
 #[test]
 fn starts_and_the_turns_of_those_that_were_started_have_a_queue_of_their_own_and_nothing_else_has() {
-    let of = |request: &Value, after: bool| queue_of(&read(request.to_string().as_bytes()), after);
+    let of = |request: &Value, after: bool| asked(&read(request.to_string().as_bytes()), after);
     let start = json!({"method": "io.plimsoll.StartJob"});
     let turn = json!({"method": "io.plimsoll.ShowLimits", "parameters": {"who": "job:7"}});
-    assert_eq!([of(&start, false), of(&start, true), of(&turn, true)], [Queue::Starts; 3]);
-    assert_eq!(of(&turn, false), Queue::Owner);
+    assert_eq!([of(&start, false), of(&start, true)], [Asked::Start; 2]);
+    assert_eq!([of(&turn, false), of(&turn, true)], [Asked::Other, Asked::Turn]);
     for other in [
         json!({"method": "io.plimsoll.ShowLimits"}),
         json!({"method": "io.plimsoll.ShowLimits", "parameters": {"who": "user:1000"}}),
@@ -96,7 +96,7 @@ fn starts_and_the_turns_of_those_that_were_started_have_a_queue_of_their_own_and
         json!({"method": "StartJob"}),
         json!(null),
     ] {
-        assert_eq!([of(&other, false), of(&other, true)], [Queue::Owner; 2], "{other}");
+        assert_eq!([of(&other, false), of(&other, true)], [Asked::Other; 2], "{other}");
     }
 }
 
