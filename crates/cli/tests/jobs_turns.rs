@@ -5,11 +5,12 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{
-    process::Command,
-    time::{Duration, Instant},
+use std::time::{Duration, Instant};
+use support::{
+    ALICE, BOB, Fixture, assert_has,
+    program::{Program, by_shell},
+    until, wait_for,
 };
-use support::{ALICE, BOB, Fixture, assert_has, program::Program, until, wait_for};
 
 /// Says that it has begun, and ends when it is told to.
 const BEGINS: &str = "say('begun')\nhear()\n";
@@ -283,30 +284,28 @@ fn one_that_is_watched_begins_when_it_has_its_turn() {
     fixture.limit(ALICE, "256M", &[]);
     let mut holds = begun(&fixture, &["--reserve", "200M"], BEGINS);
     let events = fixture.path("events");
-    let mut command = Command::new("sh");
+    let to_file = "exec \"$@\" 9>\"$0\"";
     let watched = fixture.job_command(ALICE, &["--reserve", "200M", "--wait", "--status-fd", "9"], BEGINS);
-    command.args(["-c", "exec \"$@\" 9>\"$0\""]).arg(&events);
-    command.arg(watched.get_program()).args(watched.get_args()).current_dir("/");
-    command.envs(watched.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut watched = Program::of(&mut command);
+    let mut watched = Program::of(by_shell(to_file, &[&events], &watched));
     wait_until_waiting(&fixture, 1);
     assert!(waits(&mut watched));
     let told = std::fs::read_to_string(&events).unwrap();
     assert!(told.contains("{\"event\":\"waiting\"") && told.lines().count() == 1, "{told}");
     // One whose turn does not come has ended, and was never started.
     let late = fixture.path("late");
-    let mut command = Command::new("sh");
-    let status_fd = ["--reserve", "200M", "--wait=1", "--status-fd", "9", "--end-orphans", "--", "/bin/true"];
-    let waits_in_vain = fixture.plimsoll_as(ALICE);
-    command
-        .args(["-c", "exec \"$@\" 9>\"$0\""])
-        .arg(&late)
-        .arg(waits_in_vain.get_program())
-        .args(waits_in_vain.get_args())
-        .arg("run")
-        .args(status_fd);
-    command.envs(waits_in_vain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    assert_eq!(command.status().unwrap().code(), Some(125));
+    let mut in_vain = fixture.plimsoll_as(ALICE);
+    in_vain.args([
+        "run",
+        "--reserve",
+        "200M",
+        "--wait=1",
+        "--status-fd",
+        "9",
+        "--end-orphans",
+        "--",
+        "/bin/true",
+    ]);
+    assert_eq!(by_shell(to_file, &[&late], &in_vain).status().unwrap().code(), Some(125));
     let told = std::fs::read_to_string(&late).unwrap();
     let kinds: Vec<&str> = told.lines().filter_map(|line| line.split('"').nth(3)).collect();
     assert_eq!(kinds, ["waiting", "ended"], "{told}");

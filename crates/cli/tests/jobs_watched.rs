@@ -7,7 +7,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{fs, os::unix::process::ExitStatusExt as _};
 use support::{
-    ALICE, BOB, Fixture, assert_has, cgroup::Cgroup, exact, program::Program, skip, until, wait_for,
+    ALICE, BOB, Fixture, assert_has,
+    cgroup::Cgroup,
+    exact,
+    program::{Program, by_shell},
+    skip, until, wait_for,
 };
 
 /// Grows in a child when it is told to, and says how that ended: `grow MEBIBYTES`, `hold MEBIBYTES` (does not end), `leave` (a
@@ -74,13 +78,9 @@ impl Watched {
         // As a user again, with its descriptor; in a cgroup, while it is root still.
         let options = [&["--status-fd", "9"], options].concat();
         let job = fixture.job_command(user, &options, script);
-        let mut command = std::process::Command::new("sh");
-        command
-            .args(["-c", "exec 9>\"$0\"; [ -z \"$1\" ] || echo $$ >\"$1\"; shift; exec \"$@\""])
-            .arg(&events);
-        command.arg(cgroup.map_or_else(Default::default, Cgroup::processes));
-        command.arg(job.get_program()).args(job.get_args()).current_dir("/");
-        command.envs(job.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let processes = cgroup.map_or_else(Default::default, Cgroup::processes);
+        let script = "exec 9>\"$0\"; [ -z \"$1\" ] || echo $$ >\"$1\"; shift; exec \"$@\"";
+        let command = by_shell(script, &[&events, &processes], &job);
         Self { program: Program::of(command), events }
     }
 

@@ -37,7 +37,8 @@ impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Debt<PARTS
     }
 }
 
-fn left(until: Nanos, now: Nanos) -> Duration {
+/// How long it is until then; nothing where it is over.
+pub(crate) fn left(until: Nanos, now: Nanos) -> Duration {
     Duration::from_nanos(until.0.saturating_sub(now.0))
 }
 

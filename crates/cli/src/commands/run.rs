@@ -104,16 +104,12 @@ fn start_job(
     let (waits, job) = started.map_err(not_started)?;
     if let Some((id, look)) = waits {
         tell(&job)?;
-        turn::wait(
-            socket,
-            id,
-            look,
-            match arguments.wait {
-                None => turn::Wait::AtOnce,
-                Some(Some(seconds)) => turn::Wait::Within(Duration::from_secs(seconds)),
-                Some(None) => turn::Wait::Forever,
-            },
-        )?;
+        let wait = match arguments.wait {
+            None => turn::Wait::AtOnce,
+            Some(Some(seconds)) => turn::Wait::Within(Duration::from_secs(seconds)),
+            Some(None) => turn::Wait::Forever,
+        };
+        turn::wait(socket, id, look, wait)?;
     }
     tell(&StartJobReply { waits: false, ..job })
 }

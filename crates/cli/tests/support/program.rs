@@ -3,6 +3,7 @@
 use super::{Fixture, cgroup::Cgroup, slowness, until};
 use std::{
     borrow::BorrowMut,
+    ffi::OsStr,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::process::ExitStatusExt as _,
@@ -159,6 +160,14 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A command by a shell's script, which executes it as `"$@"`, behind `"$0"` and what else it is given; as its user again.
+pub fn by_shell<A: AsRef<OsStr>>(script: &str, given: &[A], command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).args(given).arg(command.get_program()).args(command.get_args());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir("/");
+    shell
 }
 
 impl Fixture {

@@ -398,13 +398,21 @@ impl Service {
             service: self,
             caller,
         };
-        if talk.is_cut() {
+        if talk.answer_all() == End::Cut {
             count(&self.tally.cut);
         }
         // Its client waits for nothing more.
         drop(talk.caller.stream.shutdown(Shutdown::Both));
         talk.pay_rest();
     }
+}
+
+/// How one ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// By the client, between two requests.
+    Closed,
+    Cut,
 }
 
 /// One connection, and what it has cost.
@@ -421,19 +429,19 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// Answers what comes; whether it was cut.
-    fn is_cut(&mut self) -> bool {
+    /// Answers what comes.
+    fn answer_all(&mut self) -> End {
         let (service, stream) = (self.service, Arc::clone(&self.caller.stream));
         let mut frames = Frames::new(stream.as_ref(), REQUEST_BYTES_MAX);
         loop {
             let request = match frames.read(service.patience) {
                 Ok(Some(request)) => request,
-                Ok(None) => return false,
+                Ok(None) => return End::Closed,
                 Err(FrameError::TooLong { max_bytes }) => {
                     drop(write_within(&stream, &dialogue::too_long(max_bytes), service.patience.message));
-                    return true;
+                    return End::Cut;
                 }
-                Err(_) => return true,
+                Err(_) => return End::Cut,
             };
             let request = dialogue::read(&request);
             let (reply, next) = match dialogue::asked(&request, self.starts) {
@@ -446,7 +454,7 @@ impl Conversation<'_> {
                 Asked::Other => self.answer(request),
             };
             if write_within(&stream, &reply, service.patience.message).is_err() || next == Next::Close {
-                return true;
+                return End::Cut;
             }
         }
     }

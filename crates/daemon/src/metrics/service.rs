@@ -138,7 +138,7 @@ impl Service {
             (true, None) | (false, Some(_)) => Ok(()),
         };
         let due = self.clients.iter().map(|client| client.deadline).chain(self.closed_until).min();
-        let wait = due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)));
+        let wait = due.map(|due| pace::left(due, now));
         // Without either it would be called never, or without end.
         moved.and_then(|()| self.waits.set(wait)).is_ok()
     }

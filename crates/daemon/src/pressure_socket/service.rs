@@ -215,7 +215,7 @@ impl Service {
         let keeping =
             self.unkept.front().map(|(came, _)| came.saturating_add(KEPT_AFTER).max(self.keep_from));
         let due = rounds.filter_map(|(_, rounds)| rounds.due()).chain(keeping).chain(self.closed_until).min();
-        self.waits.set(due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0))))
+        self.waits.set(due.map(|due| pace::left(due, now)))
     }
 
     /// What the guard has to say.

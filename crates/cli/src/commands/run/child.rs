@@ -128,24 +128,24 @@ impl Child {
     /// Waits until something happens to it, and hands on what this process is sent meanwhile.
     pub(super) fn next(&mut self, signals: &Interrupt) -> Result<Happened, Failure> {
         loop {
+            // Two lines may come at once.
+            if let Some(told) = self.told(|pipe| !pipe.buffer().is_empty()) {
+                return Ok(told);
+            }
             let waited = [self.held.as_fd(), signals.as_fd()].into_iter();
-            let job = self.job.as_ref().filter(|job| job.buffer().is_empty());
-            let waited = waited.chain(job.map(|job| job.get_ref().get_ref().as_fd()));
+            let waited = waited.chain(self.job.as_ref().map(|job| job.get_ref().get_ref().as_fd()));
             let mut waited: Vec<PollFd<'_>> =
                 waited.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
-            let is_read = self.job.is_some() && job.is_none();
-            match poll(&mut waited, if is_read { PollTimeout::ZERO } else { PollTimeout::NONE }) {
+            match poll(&mut waited, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(not_started(format_args!("it cannot be waited for: {errno}"))),
             }
-            let is_told = is_read || waited.get(2).is_some_and(|one| one.any().unwrap_or(false));
+            let is_told = waited.get(2).is_some_and(|one| one.any().unwrap_or(false));
             while let Some(sent) = signals.next() {
                 self.hand_on(sent.signal, sent.by_terminal, sent.pid);
             }
-            if let Some(pipe) = self.job.as_mut().filter(|_| is_told) {
-                let job = job_told(pipe);
-                self.job.take_if(|_| job.as_ref().is_none_or(|job| !job.waits));
-                return Ok(Happened::InJob(job));
+            if let Some(told) = self.told(|_| is_told) {
+                return Ok(told);
             }
             match self.child.try_wait() {
                 Ok(Some(status)) => return Ok(Happened::Ended(Some(status))),
@@ -154,6 +154,14 @@ impl Child {
                 Err(_) => return Ok(Happened::Ended(None)),
             }
         }
+    }
+
+    /// What it has told of its job, if it has; it tells more where it waits.
+    fn told(&mut self, has_told: impl FnOnce(&BufReader<Take<PipeReader>>) -> bool) -> Option<Happened> {
+        let pipe = self.job.as_mut().filter(|pipe| has_told(pipe))?;
+        let job = job_told(pipe);
+        self.job.take_if(|_| job.as_ref().is_none_or(|job| !job.waits));
+        Some(Happened::InJob(job))
     }
 
     fn hand_on(&self, signal: Signal, by_terminal: bool, sender: u32) {
