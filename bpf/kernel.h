@@ -49,13 +49,25 @@ typedef _Bool bool;
 #define SB_KERNMOUNT (1 << 22)
 
 /* include/linux/mm.h */
+#define VM_WRITE 0x00000002
 #define VM_EXEC 0x00000004
+#define VM_SHARED 0x00000008
+#define VM_GROWSDOWN 0x00000100
+
+/* include/uapi/asm-generic/mman-common.h */
+#define PROT_WRITE 0x2
+#define MAP_TYPE 0x0f
+#define MAP_PRIVATE 0x02
+#define MAP_DROPPABLE 0x08 /* Linux 6.11 */
+#define MAP_NORESERVE 0x4000
+#define MAP_HUGETLB 0x40000
 
 #define EPERM 1
 #define ENOENT 2
 #define ESRCH 3
 #define E2BIG 7
 #define EAGAIN 11
+#define ENOMEM 12
 #define EEXIST 17
 #define EINVAL 22
 #define ENOSPC 28
@@ -306,6 +318,8 @@ struct folio___618 {
 };
 
 struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
 	struct mm_struct *vm_mm;
 	unsigned long vm_flags;
 	struct file *vm_file;
@@ -354,6 +368,11 @@ struct refcount_struct {
 	atomic_t refs;
 };
 
+/* With PREEMPT_RT it has no count. */
+struct rw_semaphore {
+	atomic_long_t count;
+};
+
 struct mm_struct {
 	struct percpu_counter rss_stat[4];
 	atomic_t mm_users;
@@ -361,6 +380,9 @@ struct mm_struct {
 	unsigned long arg_start;
 	unsigned long arg_end;
 	unsigned long total_vm;
+	unsigned long data_vm;  /* private and writable, stacks aside */
+	unsigned long stack_vm; /* what grows by itself */
+	struct rw_semaphore mmap_lock;
 	atomic_long_t pgtables_bytes;
 	struct file *exe_file;
 	struct task_struct *owner; /* with CONFIG_MEMCG */
@@ -504,6 +526,11 @@ struct completion;
 struct pt_regs {
 	unsigned long orig_ax;
 	unsigned long ax;
+	unsigned long bx;
+	unsigned long cx;
+	unsigned long dx;
+	unsigned long di;
+	unsigned long si;
 };
 
 /* arch/arm64/include/asm/ptrace.h: the same. */
@@ -513,8 +540,16 @@ struct pt_regs___arm64 {
 	int syscallno;
 };
 
+/* CONFIG_THREAD_INFO_IN_TASK: x86, arm64 */
+struct thread_info {
+	unsigned long flags;
+	__u32 status; /* x86 */
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int flags;
+	unsigned int ptrace;
 	int pid;
 	int tgid;
 	int exit_state;

@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("oom", "PLIMSOLL_OOM_BUILD"),
         ("pressure", "PLIMSOLL_PRESSURE_BUILD"),
         ("select", "PLIMSOLL_SELECT_BUILD"),
+        ("strict", "PLIMSOLL_STRICT_BUILD"),
         ("workingset", "PLIMSOLL_WORKINGSET_BUILD"),
     ] {
         let object = out.join(format!("{topic}.bpf.o"));
@@ -31,6 +32,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "cargo::rustc-env=PLIMSOLL_BPF_LAYOUT={}",
         hash(&[bpf.join("wire/limits.h"), bpf.join("limits/maps.h"), bpf.join("counters.h")])?
+    );
+    println!(
+        "cargo::rustc-env=PLIMSOLL_STRICT_LAYOUT={}",
+        hash(&[bpf.join("wire/strict.h"), bpf.join("strict/maps.h")])?
     );
     Ok(())
 }

@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .header(wire.join("oom.h").display().to_string())
         .header(wire.join("pressure.h").display().to_string())
         .header(wire.join("select.h").display().to_string())
+        .header(wire.join("strict.h").display().to_string())
         .header(wire.join("workingset.h").display().to_string())
         .allowlist_type("plimsoll_.*")
         .allowlist_var("PLIMSOLL_.*")

@@ -7,6 +7,7 @@ pub mod killed;
 pub mod marked;
 pub mod record;
 pub mod shared;
+pub mod strict;
 pub mod task;
 pub mod text;
 pub mod tmalloc;

@@ -47,6 +47,12 @@ impl BuildPins {
         self.own.is_dir()
     }
 
+    /// Whether those of other builds are there.
+    pub(super) fn has_others(&self) -> bool {
+        let others = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        others.map(|entry| entry.path()).any(|path| path != self.own && !path.ends_with(LOADING))
+    }
+
     /// Opens a pinned link, or a program.
     pub(super) fn open(&self, name: &str) -> Result<OwnedFd, BpfError> {
         let path = self.path(name);

@@ -27,6 +27,7 @@ mod select;
 mod shape;
 mod shared;
 mod site;
+mod strict;
 pub(crate) mod types;
 mod workingset;
 
@@ -53,4 +54,5 @@ pub use protect::ProtectedExe;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SharedMemory, SharedWalks, SweepCounts};
 pub use shape::{Shape, Verified};
 pub use site::{Call, Site, Table};
+pub use strict::{Committed, Strict, StrictLine};
 pub use workingset::{Accesses, Executables, WorkingSet, WorkingSetOffers};

@@ -6,7 +6,7 @@ use super::{
     error::BpfError,
     frag, killed,
     load::{self, LoadOptions},
-    looks, oom, select,
+    looks, oom, select, strict,
     types::Features,
     workingset::{self, Accesses},
 };
@@ -48,6 +48,11 @@ pub enum Shape {
     },
     /// `pressure.bpf.c`
     Pressure,
+    /// `strict.bpf.c`
+    Strict {
+        /// A page has 2 to the power of this many bytes.
+        page_shift: u32,
+    },
     /// `workingset.bpf.c`
     WorkingSet {
         /// Where accesses are seen: one of [`super::WorkingSet::ways`].
@@ -76,6 +81,7 @@ impl Shape {
             Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
             Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,
             Self::Pressure => looks::plan(),
+            Self::Strict { page_shift } => strict::plan_of_what_there_is(*page_shift)?,
             Self::WorkingSet { accesses, page_shift, nodes } => {
                 workingset::Kernel::read()?.with(*page_shift, *nodes).plan(*accesses)
             }

@@ -3,7 +3,7 @@
 use super::{Answer, program::may_load};
 use crate::{
     bpf::{
-        self, BpfError, Killed, LoadOptions, Looks, Members, OomKills, Pins, Selector, WorkingSet,
+        self, BpfError, Killed, LoadOptions, Looks, Members, OomKills, Pins, Selector, Strict, WorkingSet,
         types::{BTF_FILE, Counters, counters_of, find, kernel_types},
     },
     process::possible_cpus,
@@ -34,6 +34,8 @@ pub struct BpfFacts {
     pub looks_programs: Answer,
     /// The program that tells whom anybody kills.
     pub killed_program: Answer,
+    /// Those that refuse memory past a strict job's line do.
+    pub strict_programs: Answer,
     /// Those that count use of files, and keep the floor, do.
     pub working_set_programs: Answer,
 }
@@ -79,6 +81,7 @@ fn probe() -> BpfFacts {
         kills_program: verified(&may_load, OomKills::verify),
         looks_programs: verified(&may_load, |_cpus| Looks::verify()),
         killed_program: verified(&may_load, Killed::verify),
+        strict_programs: verified(&may_load, |_cpus| Strict::verify()),
         working_set_programs: verified(&may_load, |_cpus| WorkingSet::verify()),
     }
 }

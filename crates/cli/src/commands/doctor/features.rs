@@ -36,6 +36,7 @@ pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     features.extend(capabilities(machine));
     features.extend(for_selection(bpf));
     features.extend(for_kills_of_others(bpf, machine));
+    features.push(for_strict_jobs(bpf));
     features.extend(for_the_working_set(bpf, machine));
     features.extend(for_less(bpf, machine));
     features
@@ -168,6 +169,16 @@ fn for_kills_of_others(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
             "only the daemon's own victims, and those that 'plimsoll kill --expedite' names",
         ),
     ]
+}
+
+/// What refuses memory past a job's line.
+fn for_strict_jobs(bpf: &BpfFacts) -> Feature {
+    optional(
+        "strict programs",
+        &bpf.strict_programs,
+        "refusing memory past a job's line, so that nobody is ended for it ('plimsoll run --strict')",
+        "a job's line ends processes ('--action kill'), or is only told of; libtmalloc refuses memory without the kernel",
+    )
 }
 
 /// What keeps the files in use in memory, where that is switched on.
