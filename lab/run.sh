@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.." || exit 1
 readonly slowness=10
 # For one guest, and for one binary.
 readonly seconds_max=2700 binary_seconds_max=600
-readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_session doctor_demo expedite false_crossing flipping frag hidden_memory kernel_kills kill_* lab_!(suite) last_defence load_gate machine_guard measured_lines selection shared_memory sys triggers workingset workingset_programs'
+readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_session doctor_demo expedite false_crossing flipping frag hidden_memory kernel_kills kill_* lab_!(suite) last_defence load_gate machine_guard measured_lines selection shared_memory strict sys triggers workingset workingset_programs'
 # In MiB, of a guest; and of one whose memory is filled, which takes its time: these binaries have a guest of their own.
 readonly mebibytes=2560 filled_mebibytes=1024
 # Of the smallest machine there is: NAME@small.

@@ -75,6 +75,9 @@ pub struct AccountView {
     /// Of a job: what it is apart from its account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
+    /// Of a strict job: what counts below its line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<StrictView>,
     /// What else is to be known of it, as a sentence without its full stop: that there is no such cgroup.
     #[serde(default)]
     pub note: Option<String>,
@@ -84,6 +87,17 @@ pub struct AccountView {
     /// How many more there are than are in that list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_list_more: Option<u64>,
+}
+
+/// What counts below the line of a strict job: not what it has touched, but what it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrictView {
+    /// What its address spaces may write to and nobody else sees. It may have given some of it back since it asked last.
+    pub committed_bytes: u64,
+    /// The most that was.
+    pub peak_bytes: u64,
+    /// Requests that were refused.
+    pub refused: u64,
 }
 
 /// A job, as lists of accounts tell it.

@@ -35,7 +35,10 @@ use plimsoll_api::{
 use plimsoll_policy::{
     account::Account,
     incident::Incident,
-    lines::{Cleared, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
+    lines::{
+        Cleared, Job, Jobs, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate,
+        validate_for_job,
+    },
     reading::Reading,
     recorder::Outlook,
     units::{Bytes, Gid, PageSize, Pid, Uid},
@@ -55,6 +58,8 @@ use std::{
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 
 /// The lines and where they are kept. Whoever changes them holds the lock until all of it has happened.
+const STRICT_TRIED_EVERY: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 struct SavedLines {
     book: Arc<LineBook>,
@@ -62,6 +67,8 @@ struct SavedLines {
     job_file: BootFile,
     loader: Loader,
     closed: bool,
+    /// When it was last tried to have strict jobs, in vain, and why.
+    not_strict: Option<(Instant, String)>,
 }
 
 impl SavedLines {
@@ -71,6 +78,20 @@ impl SavedLines {
             false => self.file.save(&book.to_stored()),
         };
         saved.map_err(|error| Refusal::Internal(error.to_string()))
+    }
+
+    /// Has the programs there that refuse memory to strict jobs. Where they cannot be, it is not tried again for a while:
+    /// trying takes a CPU, and anybody may ask.
+    fn ensure_strict(&mut self) -> Result<(), Refusal> {
+        let refused = |why: &str| Refusal::Unavailable(format!("no job can be strict here: {why}"));
+        if let Some((tried, why)) = &self.not_strict
+            && tried.elapsed() < STRICT_TRIED_EVERY
+        {
+            return Err(refused(why));
+        }
+        let others = self.book.jobs().strict().next().is_some();
+        self.not_strict = self.loader.ensure_strict(others).err().map(|why| (Instant::now(), why));
+        self.not_strict.as_ref().map_or(Ok(()), |(_, why)| Err(refused(why)))
     }
 }
 
@@ -139,7 +160,14 @@ impl ControlService {
         Self {
             caller: setup.caller,
             directory: Mutex::new(directory),
-            kept: Mutex::new(SavedLines { book, file, job_file, loader: setup.loader, closed: false }),
+            kept: Mutex::new(SavedLines {
+                book,
+                file,
+                job_file,
+                loader: setup.loader,
+                closed: false,
+                not_strict: None,
+            }),
             tunables: Mutex::new(tunables),
             working_set: setup.working_set,
             expedite: setup.expedite,
@@ -191,10 +219,26 @@ impl ControlService {
 
     /// Loads what is needed, saves, draws; on a failure everything is as before.
     fn commit(&self, kept: &mut SavedLines, book: LineBook, change: Change) -> Result<(), Refusal> {
+        let book = Arc::new(book);
+        let is_strict = change.job().and_then(|id| book.jobs().get(id)).is_some_and(Job::is_strict);
+        if !is_strict {
+            return self.try_commit(kept, book, change);
+        }
+        kept.ensure_strict()?;
+        match self.try_commit(kept, Arc::clone(&book), change.clone()) {
+            // The guard had the programs removed just then: there had been no strict job for a minute.
+            Err(_) if !kept.loader.has_strict() => {
+                kept.ensure_strict()?;
+                self.try_commit(kept, book, change)
+            }
+            done => done,
+        }
+    }
+
+    fn try_commit(&self, kept: &mut SavedLines, book: Arc<LineBook>, change: Change) -> Result<(), Refusal> {
         if kept.closed {
             return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
         }
-        let book = Arc::new(book);
         if !book.is_empty() && !change.is_measured() {
             kept.loader.ensure().map_err(Refusal::Unavailable)?;
         }
@@ -428,7 +472,9 @@ impl Control for ControlService {
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
         let SetLimit { ref target, line, now } = limit;
         let line: Line = line;
-        validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let of_a_job = matches!(target, Target::Job(_));
+        let check = if of_a_job { validate_for_job } else { validate };
+        check(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         self.pace(peer);
         if let Some(gid) = target.gid() {
             return self.set_group_line(limit, gid, peer);
@@ -436,6 +482,9 @@ impl Control for ControlService {
         self.look_up_if_changed()?;
         let mut kept = self.kept();
         let place = Self::place(&kept.book, peer, target)?;
+        if let Place::Job(id, _) = place {
+            jobs::stays_strict(&kept.book, id, Some(line))?;
+        }
         if !kept.book.has_room(&place) {
             return Err(Refusal::Unavailable(match place {
                 Place::Own(_) => format!(
@@ -457,6 +506,9 @@ impl Control for ControlService {
         self.look_up_if_changed()?;
         let mut kept = self.kept();
         let place = Self::place(&kept.book, peer, &target)?;
+        if let Place::Job(id, _) = place {
+            jobs::stays_strict(&kept.book, id, None)?;
+        }
         let mut book = (*kept.book).clone();
         let cleared = book.clear(place.clone());
         if book != *kept.book {

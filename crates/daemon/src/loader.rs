@@ -7,11 +7,11 @@ use crate::{
     guard::{Caller, Request},
     journal::Journal,
 };
-use plimsoll_policy::units::Bytes;
+use plimsoll_policy::{lines::Jobs, units::Bytes};
 use plimsoll_sys::{
     bpf::{
-        Killed, LoadOptions, Looks, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load,
-        load_beside,
+        Killed, LoadOptions, Looks, Members, Meta, OomKills, PinState, Pins, Selector, Strict, WorkingSet,
+        load, load_beside,
     },
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
@@ -58,6 +58,8 @@ enum Placement {
     WorkingSet,
     /// The program that tells whom anybody kills, likewise.
     Killed,
+    /// The programs that refuse memory past a strict job's line, likewise.
+    Strict,
 }
 
 /// What the child is told, on its standard input.
@@ -227,6 +229,38 @@ impl Loader {
         self.spawn(Placement::Killed)
     }
 
+    /// Loads the programs of strict jobs, unless they are there. `others`: there are strict jobs already.
+    ///
+    /// # Errors
+    /// As [`Loader::ensure`]; also where those jobs are held by programs of another version, with what they know of them.
+    pub(crate) fn ensure_strict(&self, others: bool) -> Result<(), String> {
+        may_draw()?;
+        if self.has_strict() {
+            return Ok(());
+        }
+        if others && Strict::is_another_there(&self.job.pin) {
+            return Err(
+                "those that run are held by programs of another version; try again when they have ended"
+                    .to_owned(),
+            );
+        }
+        self.spawn(Placement::Strict)
+    }
+
+    /// The same for jobs that an earlier daemon left.
+    ///
+    /// # Errors
+    /// One line to be said: they are not strict, or as their programs have them.
+    pub(crate) fn ensure_strict_of(&self, jobs: &Jobs) -> Result<(), String> {
+        let any = jobs.strict().next().is_some();
+        if any { self.ensure_strict(true).map_err(|why| format!("strict jobs: {why}")) } else { Ok(()) }
+    }
+
+    /// Whether they are there.
+    pub(crate) fn has_strict(&self) -> bool {
+        Strict::is_there(&self.job.pin)
+    }
+
     fn is_made_for_this(&self, meta: &Meta) -> bool {
         meta.is_this_layout()
             && meta.charged_members == self.members().mask()
@@ -297,6 +331,7 @@ pub fn main() -> Result<(), String> {
         }
         Placement::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
         Placement::Looks => return Looks::load(&job.pin).map_err(|error| error.to_string()),
+        Placement::Strict => return Strict::load(&job.pin).map_err(|error| error.to_string()),
         Placement::Killed => return Killed::load(&job.pin, cpus).map_err(|error| error.to_string()),
         Placement::WorkingSet => {
             return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string());
@@ -319,7 +354,8 @@ pub fn main() -> Result<(), String> {
         | Placement::Kills
         | Placement::Looks
         | Placement::WorkingSet
-        | Placement::Killed => Ok(()),
+        | Placement::Killed
+        | Placement::Strict => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
 }

@@ -49,7 +49,9 @@ use plimsoll_policy::{
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
-    bpf::{BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
+    bpf::{
+        BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, Strict, WorkingSet as Programs,
+    },
     kernel_log::KernelLog,
     process::{
         OomScore, ProcRoot, inherited_descriptors, lock_memory, mem_total, page_size, raise_open_files,
@@ -579,9 +581,8 @@ fn begin_lines(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnabl
     }
     match loader.ensure() {
         Ok(remark) => {
-            if let Some(remark) = remark {
-                guard.say(&remark);
-            }
+            let strict = loader.ensure_strict_of(book.jobs());
+            remark.into_iter().chain(strict.err()).for_each(|remark| guard.say(&remark));
             // What cannot be drawn was said, and `status` tells it.
             guard.draw(book, &Change::All).ok();
         }
@@ -628,7 +629,8 @@ fn remove_pins(pin: &Path) -> Result<bool, BpfError> {
     let looks = Looks::remove(pin)?;
     let working_set = Programs::remove(pin)?;
     let killed = Killed::remove(pin)?;
-    Ok(Pins::new(pin).remove()? || selection || kills || looks || working_set || killed)
+    let strict = Strict::remove(pin)?;
+    Ok(Pins::new(pin).remove()? || selection || kills || looks || working_set || killed || strict)
 }
 
 /// The pin folder goes with what was in it; it stays where another daemon has begun to use it.
@@ -731,7 +733,7 @@ impl Hearer for Completer {
         self.names.complete(&mut self.proc, incident);
         self.book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
-        if incident.action != Outcome::Refuse {
+        if !matches!(incident.action, Outcome::Refuse | Outcome::Deny) {
             let line = story::line(incident);
             self.journal.line(line.strip_prefix("plimsoll: ").unwrap_or(&line).to_owned());
         }

@@ -74,19 +74,28 @@ pub enum LineError {
         /// As given.
         hard: Size,
     },
-    /// An action that nothing carries out yet.
-    #[error("action '{action}' is not available in this version; use kill, term or notify")]
-    ActionUnavailable {
-        /// As given.
-        action: Action,
-    },
+    /// What is refused is refused to a job.
+    #[error("action 'deny' is for jobs ('plimsoll run --strict'); use kill, term or notify")]
+    DenyIsForJobs,
+    /// Nothing is told of a strict job before it is refused memory.
+    #[error("a strict job has no soft limit: it is told when memory is refused, and not before")]
+    SoftOfStrict,
 }
 
-/// Whether a line can be drawn on a machine with `mem_total` of RAM.
+/// Whether a line can be drawn on a machine with `mem_total` of RAM; not a job's.
 ///
 /// # Errors
-/// [`LineError`] for 0, less than [`HARD_BYTES_MIN`], more than RAM, soft above hard, or an action not available.
+/// As [`validate_for_job`]; [`LineError::DenyIsForJobs`].
 pub fn validate(line: &Line, mem_total: Bytes) -> Result<(), LineError> {
+    validate_for_job(line, mem_total)?;
+    if line.action == Action::Deny { Err(LineError::DenyIsForJobs) } else { Ok(()) }
+}
+
+/// Whether a job's line can be drawn.
+///
+/// # Errors
+/// [`LineError`] for 0, less than [`HARD_BYTES_MIN`], more than RAM, soft above hard, or a soft limit of a strict job.
+pub fn validate_for_job(line: &Line, mem_total: Bytes) -> Result<(), LineError> {
     let hard = bounded("hard", line.hard, mem_total)?;
     if hard < HARD_BYTES_MIN {
         return Err(LineError::TooSmall { size: line.hard });
@@ -96,8 +105,8 @@ pub fn validate(line: &Line, mem_total: Bytes) -> Result<(), LineError> {
     {
         return Err(LineError::SoftAboveHard { soft, hard: line.hard });
     }
-    if line.action == Action::Deny {
-        return Err(LineError::ActionUnavailable { action: line.action });
+    if line.action == Action::Deny && line.soft.is_some() {
+        return Err(LineError::SoftOfStrict);
     }
     Ok(())
 }
@@ -315,7 +324,8 @@ pub const NO_LINE: Pages = Pages(1 << 46);
 
 impl Resolved {
     /// For whoever is counted and has no line.
-    fn none(source: Source) -> Self {
+    #[must_use]
+    pub fn none(source: Source) -> Self {
         let set_as = Place::Administrator(Target::Default);
         Self { hard: NO_LINE, soft: NO_LINE, action: Action::Notify, source, set_as }
     }

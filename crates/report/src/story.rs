@@ -222,6 +222,10 @@ fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> 
     let usage = bytes(Bytes(incident.usage_bytes));
     let time = moment(incident);
     let line = incident.hard_bytes.map(|hard| (bytes(Bytes(hard)), bytes(Bytes(incident.overshoot_bytes))));
+    if let (Outcome::Deny, Some(account), Some((line, _))) = (incident.action, &incident.account, &line) {
+        let who = whose(account, name);
+        return format!("{time}: {who} may write to {usage} already, touched or not, with a line of {line}.");
+    }
     match (&incident.account, line) {
         (None, Some((line, _))) if reason == Some(Reason::MachineLowMemoryNotice) => format!(
             "{time}: the machine was getting short of memory. Programs were using {usage}; it is said from {line} on."
@@ -248,7 +252,11 @@ fn deed(incident: &Incident, reason: Option<Reason>) -> String {
     let deed = Deed::of(incident, reason);
     let why = reason.map_or_else(
         || {
-            let word = if deed == Deed::Refused { "Used, asked for and allowed" } else { "Reason" };
+            let word = match deed {
+                Deed::Refused => "Used, asked for and allowed",
+                Deed::Denied => "Committed, asked for and allowed",
+                Deed::Sent(_) | Deed::WouldHave | Deed::CouldNot | Deed::Nothing => "Reason",
+            };
             format!("{word}: {}.", escaped(&incident.reason))
         },
         |reason| String::from(reason.sentence()),
@@ -271,7 +279,14 @@ fn deed(incident: &Incident, reason: Option<Reason>) -> String {
             format!("Dry run, nothing was sent: {who} would have been signalled; it was using {usage}. {why}")
         }
         Deed::CouldNot => format!("{who} was to be signalled; it was using {usage}. {why}"),
-        Deed::Denied => format!("{who} had an allocation refused; it was using {usage}. {why}"),
+        Deed::Denied => {
+            let asked = incident
+                .requested_bytes
+                .map_or_else(String::new, |asked| format!(" {}", bytes(Bytes(asked))));
+            format!(
+                "{who} asked for{asked} more and was refused (ENOMEM); nobody was ended. It had touched {usage}. {why}"
+            )
+        }
         Deed::Refused => format!("{who} had a reservation refused; it was using {usage}. {why}"),
         Deed::Nothing => why,
     }
@@ -333,7 +348,7 @@ fn timing(incident: &Incident) -> Option<String> {
 
 fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
     // A refusal's is its numbers.
-    let refused = incident.action == Outcome::Refuse;
+    let refused = matches!(incident.action, Outcome::Refuse | Outcome::Deny);
     let known = if reason.is_some() || refused { "" } else { " (not known to this version)" };
     let mut lines = Vec::from([format!(
         "Incident {}: trigger {}, reason {}{known}.",

@@ -84,8 +84,21 @@ fn list(json: bool, socket: &Path, out: &mut dyn Write) -> Ending {
 
 fn table(jobs: &[AccountView], names: &mut Names) -> String {
     let mut table = Table::new(
-        ["JOB", "USER", "STATE", "USAGE", "PROMISED", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID", "NAME"],
-        &["JOB", "USAGE", "PROMISED", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID"],
+        [
+            "JOB",
+            "USER",
+            "STATE",
+            "USAGE",
+            "PROMISED",
+            "COMMITTED",
+            "LIMIT",
+            "PEAK",
+            "PROCESSES",
+            "ORPHANS",
+            "PID",
+            "NAME",
+        ],
+        &["JOB", "USAGE", "PROMISED", "COMMITTED", "LIMIT", "PEAK", "PROCESSES", "ORPHANS", "PID"],
     );
     let dash = || "-".to_owned();
     let size = |size: Option<u64>| size.map_or_else(dash, |size| bytes(Bytes(size)));
@@ -97,6 +110,7 @@ fn table(jobs: &[AccountView], names: &mut Names) -> String {
             state(view, job).to_owned(),
             size(Some(view.usage_bytes)),
             size(job.promised_bytes),
+            size(view.strict.map(|strict| strict.committed_bytes)),
             size(view.hard_bytes),
             size(view.peak_bytes.map(|peak| peak.max(view.usage_bytes))),
             view.processes.to_string(),

@@ -43,8 +43,8 @@ enum Command {
     Clear(ClearArguments),
 }
 
-/// What a line can do here.
-pub(crate) const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
+/// What a line can do that is not a strict job's, which stays so.
+const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
 
 #[derive(Debug, Args)]
 struct SetArguments {

@@ -57,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
         exit: Exit::NoSuchProgram,
         message: format!("'{}' is not found; is it installed, and in PATH?", name.display()),
     })?;
+    arguments.check()?;
     if arguments.is_watched() {
         return watch::run(arguments, socket);
     }
@@ -115,10 +116,11 @@ fn start_job(
 }
 
 fn wanted_job(arguments: &Arguments) -> Result<StartJobCall, Failure> {
-    let Arguments { limit, soft, action, name, reserve, .. } = arguments;
+    let Arguments { limit, soft, action, strict, name, reserve, .. } = arguments;
     let hard: Option<Size> = limit.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     let soft = hard.zip(soft.as_deref()).map(|(hard, soft)| soft_size(soft, hard)).transpose()?;
     let action: Option<Action> = action.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let action = if *strict { Some(Action::Deny) } else { action };
     let reserve: Option<Size> = reserve.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     Ok(StartJobCall { name: name.clone(), hard, soft, action, reserve })
 }

@@ -113,6 +113,7 @@ impl Control for FakeDaemon {
                 set_by: Some(resolved.set_as.set_by()),
                 note: None,
                 job: None,
+                strict: None,
                 process_list: None,
                 process_list_more: None,
             })

@@ -7,7 +7,7 @@ use super::{
 };
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView, JobView, NearView, ProcessView},
+    accounts::{AccountProcesses, AccountView, JobView, NearView, ProcessView, StrictView},
     message::StartJobReply,
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
@@ -97,6 +97,7 @@ impl Fake {
                 promised_bytes: None,
                 waits: false,
             }),
+            strict: Some(StrictView { committed_bytes: 5 << 20, peak_bytes: 6 << 20, refused: 2 }),
             process_list: None,
             process_list_more: None,
         })

@@ -17,7 +17,7 @@ use plimsoll_api::message::{
 use plimsoll_policy::{
     account::{Account, Action},
     incident::Incident,
-    lines::{JOB_NAME_MAX, Line, Target},
+    lines::{JOB_NAME_MAX, Job, Line, Target},
     permission::{self, Request},
     units::{Pid, Uid},
 };
@@ -181,12 +181,23 @@ impl Plimsoll<'_> {
 
     fn set_limit(&self, call: SetLimitCall) -> Result<Limits, Refusal> {
         let SetLimitCall { who: target, hard, soft, action, now } = call;
-        let line = Line { hard, soft, action: action.unwrap_or(Action::Kill) };
-        let now = now.unwrap_or(false);
         permission::may_draw(self.peer.uid, self.peer.owner).map_err(not_permitted)?;
+        let action = match action {
+            Some(action) => action,
+            None if self.is_strict(&target)? => Action::Deny,
+            None => Action::Kill,
+        };
+        let line = Line { hard, soft, action };
+        let now = now.unwrap_or(false);
         self.permit(&Request::SetLine { target: target.clone(), line, now })?;
         self.control.set_limit(self.peer, SetLimit { target: target.clone(), line, now })?;
         self.show_limits(&ShowLimits { who: Some(target) })
+    }
+
+    /// Whether it is a job that is strict, and stays so.
+    fn is_strict(&self, target: &Target) -> Result<bool, Refusal> {
+        let Target::Job(id) = target else { return Ok(false) };
+        Ok(self.control.standing()?.book.jobs().get(*id).is_some_and(Job::is_strict))
     }
 
     fn clear_limit(&self, call: &ClearLimitCall) -> Result<ClearLimitReply, Refusal> {

@@ -185,7 +185,7 @@ const BAD: &[(&str, &str)] = &[
     ("limits.users.alice = { hard = \"1G\", soft = \"2G\" }", "above the hard limit"),
     ("limits.users.alice = { hard = \"10%\", soft = \"20%\" }", "above the hard limit"),
     ("limits.users.alice = { hard = \"1G\", action = \"slap\" }", "unknown variant `slap`"),
-    ("limits.users.alice = { hard = \"1G\", action = \"deny\" }", "not available"),
+    ("limits.users.alice = { hard = \"1G\", action = \"deny\" }", "is for jobs"),
     ("limits.users.\"@staff\" = { hard = \"1G\" }", "limits.groups"),
     ("limits.users.\"job:7\" = { hard = \"1G\" }", "'job:7' cannot have a line here"),
     ("limits.groups.\"user:alice\" = { hard = \"1G\" }", "is no user name, uid, @group"),

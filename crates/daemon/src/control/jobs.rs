@@ -14,8 +14,8 @@ use plimsoll_api::{
     status::JobsView,
 };
 use plimsoll_policy::{
-    account::{Account, Counted},
-    lines::{Job, Jobs, LineBook, Place, validate},
+    account::{Account, Action, Counted},
+    lines::{Job, Jobs, Line, LineBook, Place, validate_for_job},
     units::{Bytes, JobId, Uid},
     victim::VictimId,
 };
@@ -40,11 +40,21 @@ pub(super) fn all(views: &[AccountView], jobs: &Jobs) -> JobsView {
     JobsView { promised_bytes: jobs.promised(|id| there.contains(&id)).0, ..all }
 }
 
+/// Refuses a line, or none, that would have a job strict from here on, though it has taken memory that nobody counted; or not
+/// any more, though those around it count what it has.
+pub(super) fn stays_strict(book: &LineBook, id: JobId, line: Option<Line>) -> Result<(), Refusal> {
+    let is_strict = book.jobs().get(id).is_some_and(Job::is_strict);
+    if is_strict == line.is_some_and(|line| line.action == Action::Deny) {
+        return Ok(());
+    }
+    Err(Refusal::Invalid("a job is strict from its start to its end, or not at all".to_owned()))
+}
+
 impl ControlService {
     /// Starts a job, for whoever asks for it.
     pub(super) fn start_job_of(&self, peer: Peer, start: StartJob) -> Result<StartJobReply, Refusal> {
         if let Some(line) = &start.line {
-            validate(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
+            validate_for_job(line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         }
         let (process, first) = Self::starter(peer)?;
         let process = Arc::new(process);

@@ -12,6 +12,7 @@ mod judging;
 mod kills;
 mod lines;
 pub(crate) mod shared;
+pub(super) mod strict;
 mod surveys;
 pub(super) mod undrawn;
 mod wanted;

@@ -604,6 +604,7 @@ impl Measured {
                 set_by: Some(watch.line.set_as.set_by()),
                 note: None,
                 job: None,
+                strict: None,
                 process_list: None,
                 process_list_more: None,
             }

@@ -27,7 +27,7 @@ pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
     ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,
 };
-use limits::undrawn::Undrawn;
+use limits::{strict::StrictJobs, undrawn::Undrawn};
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, OfJobs, Ranked, Request, mailbox};
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
 pub(crate) use workers::{Workers, WorkersSetup};
@@ -124,6 +124,7 @@ pub(crate) struct Guard<K: Kernel = Host> {
     /// When it is looked next whose turn it is; `None`: nobody waits.
     turns_due: Option<Nanos>,
     sampler: Sampler,
+    strict: StrictJobs,
     /// Loaded, and not in use yet.
     selector: Option<Box<Selector>>,
     wake_ups: u64,
@@ -192,6 +193,7 @@ impl Guard {
         [self.signals.as_fd(), self.mailbox.as_fd()]
             .into_iter()
             .chain(self.attached.as_ref().map(|attached| attached.events.fd()))
+            .chain(self.strict.fd())
             .chain(self.context.pending.descriptors())
             .chain(self.upgrades.as_ref().map(AsFd::as_fd))
     }
@@ -255,6 +257,7 @@ impl<K: Kernel> Guard<K> {
             tend_jobs,
             turns_due: None,
             sampler,
+            strict: StrictJobs::default(),
             selector: None,
             wake_ups: 0,
             stopping: false,
@@ -348,6 +351,7 @@ impl<K: Kernel> Guard<K> {
             self.fragmentation.due(),
             samples,
             words,
+            self.strict.due(),
             self.turns_due,
         ]
         .into_iter()
@@ -362,6 +366,7 @@ impl<K: Kernel> Guard<K> {
             self.context.notices.once("limits", &error);
         }
         self.have_jobs_ended();
+        self.tend_strict();
         self.look_for_turns();
         let told = self.context.kernel.told_to_look();
         if let Some(machine) = &mut self.machine {
@@ -498,7 +503,7 @@ impl<K: Kernel> Guard<K> {
                 self.record_once(kill, &written);
                 reply.send(Ok(()));
             }
-            Request::Refused(refused) => self.record_refusal(&refused),
+            Request::Refused(refused) => self.record_refusal(&refused, None),
             Request::Walk => self.walk_for_grants(),
             Request::Foremost { among, told } => self.tell_foremost(among.as_ref(), told),
             Request::BelowFloor(below) => {

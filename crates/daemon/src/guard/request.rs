@@ -102,6 +102,14 @@ impl Change {
         matches!(self, Self::One { place: Place::Job(..), .. } | Self::JobsEnded | Self::Turns)
     }
 
+    /// The job whose line it is of.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        match self {
+            Self::One { place: Place::Job(id, _), .. } => Some(*id),
+            Self::One { .. } | Self::JobsEnded | Self::Turns | Self::All => None,
+        }
+    }
+
     /// Whether it is of a line that needs no programs.
     pub(crate) fn is_measured(&self) -> bool {
         matches!(self, Self::One { place, .. } if place.target().measured().is_some())

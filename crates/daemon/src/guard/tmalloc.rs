@@ -1,13 +1,16 @@
-//! What the coordinator asks of the guard: to write refusals down, and to have accounts counted exactly.
+//! Refusals are written down, the coordinator's and those to strict jobs; and what else the coordinator asks of the guard: to
+//! have accounts counted exactly.
 
 use super::{Guard, kernel::Kernel};
 use crate::tmalloc::{Message, Refused};
-use plimsoll_policy::{incident::Victim, units::Pages};
+use plimsoll_policy::{account::Counted, incident::Victim, units::Pages};
 use plimsoll_sys::process::tick_ns;
+use plimsoll_wire::text::Comm;
 
 impl<K: Kernel> Guard<K> {
     /// Writes a refusal down, with what the process is called and holds as far as `/proc` tells.
-    pub(super) fn record_refusal(&mut self, refused: &Refused) {
+    /// `comm`: what its thread was called, where that was told.
+    pub(super) fn record_refusal(&mut self, refused: &Refused, comm: Option<Comm>) {
         let page_size = self.page_size();
         // One tells starts in clock ticks, the other to the nanosecond.
         let is_same = |start_ns: u64| {
@@ -20,7 +23,10 @@ impl<K: Kernel> Guard<K> {
             pid: refused.pid,
             start_ns: refused.start_ns,
             uid: refused.uid,
-            comm: process.map(|process| process.comm.to_string()).unwrap_or_default(),
+            comm: process
+                .map(|process| process.comm)
+                .or(comm)
+                .map_or_else(String::new, |comm| comm.to_string()),
             cmdline: None,
             cgroup: None,
             usage_bytes: page_size.to_bytes(held.unwrap_or(Pages(0))).0,
@@ -29,6 +35,9 @@ impl<K: Kernel> Guard<K> {
             jobs: Vec::new(),
         };
         self.context.ledger.find_job(&mut victim);
+        if let (true, Counted::Job(id)) = (victim.jobs.is_empty(), refused.whose) {
+            victim.jobs.push(id);
+        }
         self.context.ledger.record_refusal(refused, victim);
     }
 

@@ -19,7 +19,7 @@ use plimsoll_api::{
     },
 };
 use plimsoll_policy::{
-    account::{Account, Counted},
+    account::{Account, Action, Counted},
     incident::Guard as Side,
     machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
     units::{Bytes, Nanos, Pages, Uid, part},
@@ -29,6 +29,9 @@ use plimsoll_wire::shared::SharedName;
 
 /// How often users other than root can have all tasks walked.
 const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
+
+/// What is said of a strict job that is none.
+const NOT_STRICT: &str = "its line is not in force: nothing refuses memory to it now";
 
 /// The programs, as they are attached while there are lines.
 const PROGRAMS: [&str; 4] = [
@@ -84,7 +87,9 @@ impl<K: TheKernel> Guard<K> {
         // What other members have is not a member's to read.
         let is_shown = |uid: &Uid| facts.user.is_some() || asker == Uid::ROOT || *uid == asker;
         let owners: Vec<Uid> = users.iter().copied().filter(is_shown).collect();
-        let limit = |pages| (!line.is_none()).then(|| bytes(pages));
+        let is_strict = line.action == Action::Deny;
+        let strict = self.strict.view(facts.whose, bytes);
+        let limit = |pages| (!line.is_none() && !is_strict).then(|| bytes(pages));
         Some(AccountView {
             account: facts.whose.into(),
             name: self.job_name(facts.whose),
@@ -94,7 +99,7 @@ impl<K: TheKernel> Guard<K> {
             shared_files: self.shared_files(&owners),
             peak_bytes: Some(bytes(facts.peak)),
             soft_bytes: limit(facts.soft),
-            hard_bytes: limit(facts.hard),
+            hard_bytes: if is_strict { strict.map(|_| bytes(line.hard)) } else { limit(facts.hard) },
             effective_bytes: facts.effective.and_then(limit),
             action: line.action,
             near: facts.near,
@@ -102,8 +107,12 @@ impl<K: TheKernel> Guard<K> {
             source: line.source,
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
-            note: is_partly.then(|| NOT_FULLY_KNOWN.into()).or_else(|| self.doubt_of(facts.whose)),
+            note: (is_strict && strict.is_none())
+                .then(|| NOT_STRICT.into())
+                .or_else(|| is_partly.then(|| NOT_FULLY_KNOWN.into()))
+                .or_else(|| self.doubt_of(facts.whose)),
             job: None,
+            strict,
             process_list: None,
             process_list_more: None,
         })
@@ -379,6 +388,7 @@ impl<K: TheKernel> Guard<K> {
                 .into_iter()
                 .chain(at_events.then_some("tp_btf/rss_stat"))
                 .chain((at_events && task_caches).then_some("fexit/handle_mm_fault"))
+                .chain(self.strict.is_on().then_some("fmod_ret/security_vm_enough_memory_mm"))
                 .chain(attached.limits.meta().refuses_forks.then_some("fmod_ret/security_task_alloc"))
                 .map(String::from)
                 .collect(),

@@ -28,7 +28,7 @@ mod tests;
 mod turns;
 
 pub(crate) use messages::{Inbox, Link, Message, Shown, link};
-pub(crate) use refusals::Refused;
+pub(crate) use refusals::{By, Pace, Refused};
 pub(crate) use state::Tally;
 
 use crate::{

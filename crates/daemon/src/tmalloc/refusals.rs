@@ -8,6 +8,17 @@ use plimsoll_policy::{
 /// From one that is recorded to the next.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
+/// What refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The coordinator, as libtmalloc asked.
+    Grants,
+    /// The programs of strict jobs, as the kernel asked: more memory, ...
+    Strict,
+    /// ... or a child.
+    StrictFork,
+}
+
 /// One refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -29,8 +40,9 @@ pub(crate) struct Refused {
     pub(crate) hard: Pages,
     /// How far grants may go.
     pub(crate) line: Pages,
-    /// How many of the same user before it were not recorded, whichever line they did not fit below.
+    /// How many before it were not recorded: of the same user, whichever line they did not fit below.
     pub(crate) suppressed: u64,
+    pub(crate) by: By,
 }
 
 impl Refused {
@@ -40,7 +52,8 @@ impl Refused {
         let whole = bytes.iter().all(|bytes| bytes.trailing_zeros() >= 20);
         let (shift, unit) = if whole { (20_u32, "MiB") } else { (10, "KiB") };
         let [usage, requested, line] = bytes.map(|bytes| bytes >> shift);
-        let numbers = format!("{usage}+{requested}>{line} {unit}");
+        let fork = if self.by == By::StrictFork { " by a fork" } else { "" };
+        let numbers = format!("{usage}+{requested}>{line} {unit}{fork}");
         if self.suppressed == 0 {
             return numbers;
         }
@@ -50,7 +63,7 @@ impl Refused {
 
 /// The pace of one user.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     recorded: Option<Nanos>,
     /// The last one that was not recorded; those before it are in its count.
     held: Option<Refused>,
@@ -58,7 +71,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Takes a refusal in; it comes back when it is to be recorded now.
-    pub(super) fn take(&mut self, refused: Refused, now: Nanos) -> Option<Refused> {
+    pub(crate) fn take(&mut self, refused: Refused, now: Nanos) -> Option<Refused> {
         let before = self.held.take().map_or(0, |held| held.suppressed.saturating_add(1));
         let refused = Refused { suppressed: refused.suppressed.saturating_add(before), ..refused };
         if self.free_at().is_some_and(|free| now < free) {
@@ -70,7 +83,7 @@ impl Pace {
     }
 
     /// The one that was held back, when its time has come.
-    pub(super) fn due(&mut self, now: Nanos) -> Option<Refused> {
+    pub(crate) fn due(&mut self, now: Nanos) -> Option<Refused> {
         if self.free_at().is_some_and(|free| now < free) {
             return None;
         }
@@ -89,7 +102,7 @@ impl Pace {
     }
 
     /// When there is something to do; `None`: nothing is held, and a refusal is recorded at once.
-    pub(super) fn free_at(&self) -> Option<Nanos> {
+    pub(crate) fn free_at(&self) -> Option<Nanos> {
         self.recorded.map(|recorded| recorded.saturating_add(PAUSE))
     }
 }
@@ -116,6 +129,7 @@ mod tests {
             hard: Pages(line),
             line: Pages(line),
             suppressed: 0,
+            by: By::Grants,
         }
     }
 
@@ -123,6 +137,8 @@ mod tests {
     fn numbers_have_the_form_of_an_addition_that_does_not_fit() {
         assert_eq!(refused(1021, 4, 1024).numbers(page_size()), "4084+16>4096 KiB");
         assert_eq!(refused(256, 512, 512).numbers(page_size()), "1+2>2 MiB");
+        let fork = Refused { by: By::StrictFork, ..refused(256, 512, 512) };
+        assert_eq!(fork.numbers(page_size()), "1+2>2 MiB by a fork");
         let many = Refused { suppressed: 12, ..refused(256, 512, 512) };
         assert_eq!(many.numbers(page_size()), "1+2>2 MiB, and 12 more refused since the last one recorded");
     }

@@ -9,7 +9,7 @@ use super::{
     account::{AccountQueue, ConnectionId, PendingRequest, RECALL_PATIENCE, Recalled},
     grantor::Grantor,
     newcomers::{EXPECTED_SHARE, START_BYTES},
-    refusals::Refused,
+    refusals::{By, Refused},
     soft::Soft,
     state::{Coordinator, Effect},
 };
@@ -505,6 +505,7 @@ impl<G: Grantor> Coordinator<G> {
             hard,
             line,
             suppressed: 0,
+            by: By::Grants,
         };
         if let Some(refused) = queue.pace.take(refused, now) {
             self.effect(Effect::Record(refused));

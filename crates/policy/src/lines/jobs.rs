@@ -1,7 +1,7 @@
 //! Jobs: what `plimsoll run` started, with all that it started in turn.
 
 use super::{BTreeMap, Deserialize, JobId, Line, Serialize, String, Uid, Vec};
-use crate::{units::Bytes, victim::VictimId};
+use crate::{account::Action, units::Bytes, victim::VictimId};
 
 /// The longest name, in bytes.
 pub const JOB_NAME_MAX: usize = 64;
@@ -33,6 +33,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether memory past its line is refused, instead of anybody being ended.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.line.is_some_and(|line| line.action == Action::Deny)
+    }
+
     /// One that is counted only, in no other, and waits for nothing.
     #[must_use]
     pub const fn new(user: Uid) -> Self {
@@ -84,6 +90,17 @@ impl Jobs {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
+    }
+
+    /// The strict jobs, the oldest first.
+    pub fn strict(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.iter().filter(|(_, job)| job.is_strict())
+    }
+
+    /// The innermost strict job that one is in.
+    #[must_use]
+    pub fn strict_around(&self, id: JobId) -> Option<JobId> {
+        self.around(id).into_iter().find(|outer| self.get(*outer).is_some_and(Job::is_strict))
     }
 
     /// Whether any waits for its turn.

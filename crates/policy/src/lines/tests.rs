@@ -2,7 +2,7 @@ mod groups;
 
 use super::{
     Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Resolved,
-    StoredLine, Target, UidRange, validate,
+    StoredLine, Target, UidRange, validate, validate_for_job,
 };
 use crate::{
     account::{Action, Source},
@@ -79,8 +79,16 @@ fn a_line_that_makes_no_sense_is_refused_with_its_own_error() {
     ));
     assert_eq!(
         refused(Line { action: Action::Deny, ..line("1G") }),
-        "action 'deny' is not available in this version; use kill, term or notify"
+        "action 'deny' is for jobs ('plimsoll run --strict'); use kill, term or notify"
     );
+}
+
+#[test]
+fn a_strict_jobs_line_has_no_soft_limit() {
+    let deny = |soft: &str| validate_for_job(&with("1G", soft, Action::Deny), RAM);
+    assert_eq!(deny("512M"), Err(LineError::SoftOfStrict));
+    assert_eq!(validate_for_job(&Line { action: Action::Deny, ..line("1G") }, RAM), Ok(()));
+    assert_eq!(validate_for_job(&with("1G", "512M", Action::Kill), RAM), Ok(()));
 }
 
 #[test]

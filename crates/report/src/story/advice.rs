@@ -99,7 +99,13 @@ fn without_reason(incident: &Incident, reader: Reader) -> Vec<String> {
             ),
             higher(incident, reader),
         ]),
-        Outcome::Kill | Outcome::Term | Outcome::Deny | Outcome::Notify => {
+        Outcome::Deny => Vec::from([
+            String::from(
+                "have it ask for less at once, or for fewer threads and children: each counts whole.",
+            ),
+            higher(incident, reader),
+        ]),
+        Outcome::Kill | Outcome::Term | Outcome::Notify => {
             Vec::from([String::from("see the documentation of the version that recorded this incident.")])
         }
     }

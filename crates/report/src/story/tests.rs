@@ -1,8 +1,9 @@
 use super::{Reader, line, story};
 use plimsoll_policy::{
+    account::Account,
     incident::{Guard, Incident, Outcome, Trigger, Victim},
     reason::Reason,
-    units::{Pid, Uid},
+    units::{JobId, Pid, Uid},
 };
 use proptest::proptest;
 
@@ -236,6 +237,24 @@ fn a_refusal_is_told_by_its_numbers_and_what_to_do() {
         "The refused request asked for 32.0 MiB.",
         "What to do: have the program ask for less",
         "Or: give the user a higher line: plimsoll limit set 1000 SIZE.",
+    ] {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+    assert!(!told.contains("not known"), "{told}");
+    let denied = Incident {
+        guard: Guard::Limits,
+        trigger: Trigger::InKernel,
+        action: Outcome::Deny,
+        account: Some(Account::Job(JobId(7))),
+        hard_bytes: Some(255 << 20),
+        ..refused
+    };
+    let told = story(&denied, None, Reader::User);
+    for part in [
+        "Job 7 may write to 240.0 MiB already, touched or not, with a line of 255.0 MiB.",
+        "Process 7378 (\"python3\") asked for 32.0 MiB more and was refused (ENOMEM); nobody was ended. \
+         It had touched 250.0 MiB. Committed, asked for and allowed: 240+32>255 MiB.",
+        "Or: start it with a higher line: plimsoll run --limit SIZE.",
     ] {
         assert!(told.contains(part), "{part} is not in: {told}");
     }

@@ -24,7 +24,7 @@ const USERS_TOLD: usize = 5;
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Entry {
-    Account(AccountView),
+    Account(Box<AccountView>),
     Shared(SharedEntry),
 }
 
@@ -92,7 +92,7 @@ impl SharedEntry {
 
 /// Lines as `--json` has them, accounts and groups with their names.
 pub(super) fn entries(limits: &Limits, names: &mut Names) -> Vec<Entry> {
-    let accounts = limits.accounts.iter().map(|view| Entry::Account(names.fill_in(view)));
+    let accounts = limits.accounts.iter().map(|view| Entry::Account(Box::new(names.fill_in(view))));
     let mut entries: Vec<_> = accounts.collect();
     let groups = limits.groups.iter().map(|view| SharedEntry::of_group(names.fill_in_group(view)));
     let groups: Vec<_> = groups.collect();
@@ -262,6 +262,9 @@ pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
                 .map_or_else(String::new, |name| format!(" ({})", human::escaped(&name)));
             let line = match (&view.target, view.hard_bytes) {
                 (Some(group), None) => format!("no line but that of {group}"),
+                (_, hard) if view.action == Action::Deny => {
+                    format!("hard {}, action {}", size(hard), view.action)
+                }
                 (_, hard) => {
                     format!("hard {}, soft {}, action {}", size(hard), size(view.soft_bytes), view.action)
                 }

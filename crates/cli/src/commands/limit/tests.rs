@@ -41,6 +41,7 @@ fn view(uid: u32) -> AccountView {
         set_by: Some(Uid(0)),
         note: None,
         job: None,
+        strict: None,
         process_list: None,
         process_list_more: None,
     }

@@ -1,9 +1,6 @@
 //! What `plimsoll run` is given.
 
-use crate::{
-    commands::limit::AVAILABLE,
-    exit::{Exit, Failure},
-};
+use crate::exit::{Exit, Failure};
 use clap::{Args, builder::PossibleValuesParser};
 use plimsoll_policy::account::Action;
 use std::{ffi::OsString, path::PathBuf};
@@ -23,8 +20,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE|PCT", requires = "limit")]
     pub(super) soft: Option<String>,
     /// What crossing that line does [default: kill].
-    #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
+    #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(Action::ALL.map(Action::text)))]
     pub(super) action: Option<String>,
+    /// Refuse what is past that line when it is asked for, and end nobody: --action deny. What CMD may write to counts, touched
+    /// or not; malloc is NULL, mmap, brk and fork fail with ENOMEM.
+    #[arg(long, requires = "limit", conflicts_with_all = ["action", "soft", "on_near"])]
+    pub(super) strict: bool,
     /// Start CMD only if so much can be promised to it, of your line and of what the machine has free: 512M, 25%, or bytes.
     #[arg(long, value_name = "SIZE")]
     pub(super) reserve: Option<String>,
@@ -68,6 +69,21 @@ impl Arguments {
         self.job_fd.is_none() && (self.status_fd.is_some() || !self.on_near.is_empty() || self.end_orphans)
     }
 
+    /// Whether memory past the line is refused.
+    pub(super) fn is_strict(&self) -> bool {
+        self.strict || self.action.as_deref() == Some(Action::Deny.text())
+    }
+
+    /// Refuses what makes no sense together, where the command line's own rules cannot tell.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.is_strict() && !self.on_near.is_empty() {
+            return Err(not_started(
+                "a strict job is told of nothing before it is refused memory: leave out --on-near",
+            ));
+        }
+        Ok(())
+    }
+
     /// As they were given, for the process that is to take the program's place.
     pub(super) fn for_a_job(&self) -> Vec<OsString> {
         let mut all = Vec::new();
@@ -84,6 +100,7 @@ impl Arguments {
         let wait =
             |seconds: Option<u64>| seconds.map_or("--wait".to_owned(), |seconds| format!("--wait={seconds}"));
         all.extend(self.wait.map(wait).map(OsString::from));
+        all.extend(self.strict.then(|| OsString::from("--strict")));
         all.extend(self.tmalloc.then(|| OsString::from("--tmalloc")));
         all.extend(
             self.library.iter().flat_map(|library| ["--library".into(), library.clone().into_os_string()]),

@@ -24,6 +24,7 @@ use plimsoll_api::{
 };
 use plimsoll_policy::{
     account::{Account, Counted},
+    incident::Outcome,
     units::JobId,
 };
 use plimsoll_sys::process::named_descriptor;
@@ -64,6 +65,8 @@ pub(super) struct Watched {
     on_near: Arc<OnNear>,
     /// The newest incident that was looked at.
     last: u64,
+    /// It may end as soon as it was refused memory.
+    is_strict: bool,
     /// The line that it began with.
     hard: Option<u64>,
     /// As its account was last seen.
@@ -159,6 +162,7 @@ impl Watched {
             socket: socket.to_owned(),
             id,
             name: arguments.name.clone(),
+            is_strict: arguments.is_strict(),
             names: Names::default(),
             lines,
             on_near: Arc::new(OnNear { command: arguments.on_near.clone(), runs: AtomicBool::new(false) }),
@@ -228,7 +232,8 @@ impl Watched {
                 Some(account) => self.names.of(account),
                 None => None,
             };
-            if incident.account == Some(self.job()) {
+            // What is committed in a strict job was not all touched.
+            if incident.account == Some(self.job()) && incident.action != Outcome::Deny {
                 self.peak = self.peak.max(Some(incident.usage_bytes));
             }
             self.tell(&self.event(What::Killed).of_incident(incident, name.as_deref()));
@@ -250,7 +255,7 @@ impl Watched {
         let mut answers = self.began;
         let end_orphans = end_orphans.filter(|_| self.began);
         if is_told && (self.began || was_signalled) {
-            let within = if failed { CAUSE_WITHIN } else { Duration::ZERO };
+            let within = if failed || self.is_strict { CAUSE_WITHIN } else { Duration::ZERO };
             let news = Question { within, ..self.question() }.ask(Instant::now() + ANSWER);
             answers &= news.is_some();
             news.into_iter().for_each(|news| self.take(news));

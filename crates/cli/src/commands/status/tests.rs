@@ -53,6 +53,7 @@ pub(super) fn running() -> Status {
         set_by: Some(Uid(0)),
         note: None,
         job: None,
+        strict: None,
         process_list: None,
         process_list_more: None,
     }];

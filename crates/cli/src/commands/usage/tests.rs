@@ -31,6 +31,7 @@ fn view() -> AccountView {
         set_by: Some(Uid(0)),
         note: None,
         job: None,
+        strict: None,
         process_list: None,
         process_list_more: None,
     }

@@ -4,7 +4,7 @@ use crate::{
     facts::jobs::JobFinder,
     history::{Counts, Draft, Inheritance, Outcome as LaterFacts, Writer},
     pressure_socket::Topic,
-    tmalloc::Refused,
+    tmalloc::{By, Refused},
 };
 use jiff::Timestamp;
 use plimsoll_policy::{
@@ -349,21 +349,20 @@ impl Ledger {
 
     /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
     pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
+        let (guard, trigger, action) = match refused.by {
+            By::Grants => (Guard::Tmalloc, Trigger::Daemon, Outcome::Refuse),
+            By::Strict | By::StrictFork => (Guard::Limits, Trigger::InKernel, Outcome::Deny),
+        };
         let entry = Entry {
             account: Some(refused.whose.into()),
             usage: refused.usage,
             hard: Some(refused.hard),
             victims: Vec::from([victim]),
-            ..Entry::new(Guard::Tmalloc, Trigger::Daemon, refused.numbers(self.page_size))
+            ..Entry::new(guard, trigger, refused.numbers(self.page_size))
         };
         let incident = self.incident(entry);
         let requested_bytes = Some(self.page_size.to_bytes(refused.requested).0);
-        self.writer.record(Incident {
-            action: Outcome::Refuse,
-            overshoot_bytes: 0,
-            requested_bytes,
-            ..incident
-        });
+        self.writer.record(Incident { action, overshoot_bytes: 0, requested_bytes, ..incident });
     }
 
     /// Writes down what compaction did. Nobody was signalled, and no course goes on.

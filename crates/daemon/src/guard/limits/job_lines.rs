@@ -17,7 +17,7 @@ use crate::{
 };
 use plimsoll_policy::{
     account::{Action, Counted},
-    lines::{Job, Jobs, LineBook, Place, Stand, Target, Turns},
+    lines::{Job, Jobs, LineBook, Place, Resolved, Stand, Target, Turns},
     units::{Bytes, Gid, JobId, Nanos, Uid},
     victim::VictimId,
 };
@@ -76,7 +76,10 @@ impl<K: Kernel> Guard<K> {
         let attached =
             self.attached.as_mut().ok_or_else(|| Refusal::Unavailable("no lines are in force".to_owned()))?;
         attached.limits.enter_job(process.as_fd(), job)?;
-        attached.jobs.begin(job, process);
+        attached.jobs.begin(job, Arc::clone(&process));
+        if let Some(known) = self.book.jobs().get(job) {
+            self.strict.enter(process.as_fd(), job, known)?;
+        }
         Ok(self.context.ledger.next_id())
     }
 
@@ -129,7 +132,11 @@ impl<K: Kernel> Guard<K> {
                 && let Some(process) = job.first.and_then(open)
                 && attached.limits.enter_job(process.as_fd(), id).is_ok()
             {
+                let is_strict = self.strict.enter(process.as_fd(), id, job);
                 attached.jobs.begin(id, Arc::new(process));
+                if let Err(error) = is_strict {
+                    self.context.notices.once("strict jobs", &error);
+                }
             }
         }
     }
@@ -324,7 +331,11 @@ impl Wanted<'_> {
         user: &AccountFacts,
         numbers: &BTreeMap<JobId, u32>,
     ) -> Option<(LineSet, Action)> {
-        let line = self.book.resolve_target(&Target::Job(id), self.mem_total, self.page_size)?;
+        let mut line = self.book.resolve_target(&Target::Job(id), self.mem_total, self.page_size)?;
+        // The programs of strict jobs refuse what is past it: here it is counted only.
+        if line.action == Action::Deny {
+            line = Resolved::none(line.source);
+        }
         let around = self.book.jobs().around(id);
         let around = around.iter().filter_map(|outer| numbers.get(outer)).copied();
         let groups = user.above.into_iter().filter(|group| *group != 0);

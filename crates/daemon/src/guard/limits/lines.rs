@@ -49,9 +49,11 @@ impl<K: Kernel> Guard<K> {
             self.tell_turns(&before);
             return Ok(());
         }
-        let drawn = self.draw_book(change);
+        // Before them: those who wait for a turn in a strict job are put into it with the others.
+        let drawn = self.draw_strict(change).and_then(|()| self.draw_book(change));
         if let Err(refusal) = &drawn {
             self.take_book(&before);
+            self.draw_strict(&Change::All).ok();
             self.take_back(change, refusal);
         } else {
             self.undrawn.failed = None;

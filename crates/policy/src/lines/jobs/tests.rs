@@ -1,4 +1,5 @@
-use super::{Job, JobId, Jobs, Uid};
+use super::{Job, JobId, Jobs, Line, Uid};
+use crate::{account::Action, size::Size, units::Bytes};
 
 fn job(user: u32, outer: Option<JobId>) -> Job {
     Job { outer, ..Job::new(Uid(user)) }
@@ -26,6 +27,21 @@ fn those_in_a_job_that_ends_are_in_what_it_was_in() {
     assert_eq!(jobs.around(inner), [outer]);
     jobs.remove(outer);
     assert_eq!(jobs.around(inner), []);
+}
+
+#[test]
+fn the_strict_job_around_one_is_the_innermost_that_denies() {
+    let line = |action| Line { hard: Size::Bytes(Bytes(1 << 30)), soft: None, action };
+    let mut jobs = Jobs::default();
+    let mut within =
+        |outer, action: Option<Action>| jobs.add(Job { line: action.map(line), ..job(1000, outer) });
+    let outer = within(None, Some(Action::Deny));
+    let counted = within(Some(outer), None);
+    let strict = within(Some(counted), Some(Action::Deny));
+    let kills = within(Some(strict), Some(Action::Kill));
+    let around = [outer, counted, strict, kills].map(|id| jobs.strict_around(id));
+    assert_eq!(around, [None, Some(outer), Some(outer), Some(strict)]);
+    assert!(jobs.strict().map(|(id, _)| id).eq([outer, strict]));
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(in super::super) fn account(uid: u32, usage_bytes: u64, hard_bytes: u64) -> 
         set_by: None,
         note: None,
         job: None,
+        strict: None,
         process_list: None,
         process_list_more: None,
     }
