@@ -59,8 +59,16 @@ typedef _Bool bool;
 #define MAP_TYPE 0x0f
 #define MAP_PRIVATE 0x02
 #define MAP_DROPPABLE 0x08 /* Linux 6.11 */
+#define MAP_FIXED 0x10
+#define MAP_GROWSDOWN 0x0100
 #define MAP_NORESERVE 0x4000
 #define MAP_HUGETLB 0x40000
+
+/* include/uapi/linux/mman.h */
+#define MREMAP_DONTUNMAP 4
+
+/* include/uapi/asm-generic/resource.h */
+#define RLIMIT_STACK 3
 
 #define EPERM 1
 #define ENOENT 2
@@ -421,6 +429,11 @@ struct sigpending {
 
 struct core_state;
 
+struct rlimit {
+	unsigned long rlim_cur;
+	unsigned long rlim_max;
+};
+
 struct signal_struct {
 	atomic_t live;
 	int nr_threads;
@@ -430,6 +443,7 @@ struct signal_struct {
 	struct core_state *core_state;
 	short oom_score_adj;
 	struct mm_struct *oom_mm;
+	struct rlimit rlim[16];
 };
 
 struct kernfs_iattrs {
@@ -531,6 +545,7 @@ struct pt_regs {
 	unsigned long dx;
 	unsigned long di;
 	unsigned long si;
+	unsigned long r10;
 };
 
 /* arch/arm64/include/asm/ptrace.h: the same. */

@@ -3,9 +3,10 @@
  * Strict jobs: memory past a job's line is refused when it is asked for, and nobody is ended.
  *
  * The kernel asks security_vm_enough_memory_mm() before an address space gets more private memory that it can write to, and
- * before its stack grows. Of what is mapped MAP_NORESERVE, and made writable or larger later, it asks nothing:
- * security_mmap_file(), security_file_mprotect() and security_mmap_addr() see those, and security_task_alloc() a fork. What is
- * asked is whether the address space may be as large as it will be then: it does not matter which of them see a request.
+ * before its stack grows. Of what is mapped MAP_NORESERVE, and made writable later, it asks nothing:
+ * security_mmap_addr() and security_file_mprotect() see those, with the lock of the address space held as well. What is asked
+ * is whether it may be as large as it will be then: it does not matter which of them see a request. security_task_alloc() sees
+ * a fork.
  *
  * Linked while there are strict jobs, through pins: they go on without the daemon. A thread in no such job pays for two lookups
  * in each call.
@@ -109,81 +110,82 @@ static __always_inline void note_peak(__u32 job)
 		sum->peak_pages = sum->committed_pages;
 }
 
-/* How a request is made: with the lock of its address space held, or not. */
-enum {
-	LOCKED,
-	LOOSE,
-	FORKED, /* likewise, for as much as there is */
-};
+/* Has so many more counted, if they fit. Returns 0, or a job whose line refuses it. */
+static __always_inline __u32 try_to_have(struct space *space, __u64 mm, __s64 pages, bool children, __u64 now_ns)
+{
+	__s64 now = writable_pages(mm), had;
+	__u32 over;
 
-/* What an address space has, with what was asked for and does not show yet; and this request noted. */
-static __always_inline __s64 note_request(struct space *space, __u64 mm, __s64 pages, __u32 way)
+	if (children) {
+		had = now + under_way(space, mm, now, now_ns);
+		__sync_fetch_and_add(&space->forks, pages);
+		space->forks_ns = now_ns;
+	} else {
+		had = now + held_for_children(space, mm, now_ns);
+		space->before = now;
+		space->asked = pages;
+		space->asked_ns = now_ns;
+	}
+	over = have_counted(space, had + pages);
+	if (!over)
+		return 0;
+	/* Others see no more of it than there is, while they are counted anew. */
+	if (children)
+		__sync_fetch_and_add(&space->forks, -pages);
+	else
+		space->asked = 0;
+	have_counted(space, had);
+	return over;
+}
+
+/*
+ * Asks for so many pages for an address space, whose lock who runs holds; `children`: they are for a child, and not asked for
+ * by then. Returns 0, or a job whose line refuses it.
+ */
+__noinline __u32 ask_of(__u32 job, __u64 mm, __s64 pages, bool children)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__s64 now = writable_pages(mm), more = pending(space, now, now_ns);
-
-	if (way == LOCKED) {
-		space->before = now;
-		space->asked = pages;
-		return now + more;
-	}
-	if (!more) {
-		space->loose_before = now;
-		space->loose = 0;
-	}
-	space->loose_ns = now_ns;
-	__sync_fetch_and_add(&space->loose, pages);
-	/* dup_mmap() holds the lock. */
-	if (way == FORKED) {
-		space->before = now;
-		space->asked = pages;
-	}
-	return now + more;
-}
-
-static __always_inline void take_back(struct space *space, __s64 pages, __u32 way, __s64 had)
-{
-	space->asked = 0;
-	if (way != LOCKED)
-		__sync_fetch_and_add(&space->loose, -pages);
-	have_counted(space, had);
-}
-
-/* Asks for so many pages for an address space, of a job. Returns 0, or the job whose line refuses it. */
-__noinline __u32 ask_of(__u32 job, __u64 mm, __s64 pages, __u32 way)
-{
 	struct space *space = find(mm);
-	__u32 over, before = 0;
-	__s64 had;
-	int i;
+	__s64 had, forks;
+	__u32 over;
 
 	if (!space)
 		return 0;
 	had = writable_pages(mm);
+	forks = held_for_children(space, mm, now_ns);
+	if (!forks && space->forks > 0)
+		space->forks = 0;
 	/* The same request once more, or one like it of memory that was given back: it is in the sum. */
-	if (way == LOCKED && space->before == had && space->asked == pages && space->counted >= had + pages)
+	if (!children && space->before == had && space->asked == pages && space->counted >= had + forks + pages)
 		return 0;
 	/* It needs no look at others, and no sum that is out of all bounds meanwhile. */
 	over = alone_over(job, had + pages);
 	if (over)
 		return over;
-	for (i = 0; i < PLIMSOLL_STRICT_DEPTH; i++) {
-		had = note_request(space, mm, pages, way);
-		over = have_counted(space, had + pages);
-		if (!over)
-			break;
-		take_back(space, pages, way, had);
-		if (over == before)
-			break;
-		recount_job(over, mm);
-		before = over;
-	}
-	return over;
+	over = try_to_have(space, mm, pages, children, now_ns);
+	if (!over)
+		return 0;
+	recount_job(over, mm);
+	return try_to_have(space, mm, pages, children, now_ns);
 }
 
-__noinline int ask(__s64 pages, __u32 way)
+/* What a thread has counted for a child that did not come is given back. */
+static __always_inline void drop_fork(struct plimsoll_strict_member *member, struct space *space)
+{
+	__s64 pages = member ? member->fork_pages : 0;
+
+	if (!pages)
+		return;
+	member->fork_pages = 0;
+	if (space && space->forks >= pages)
+		__sync_fetch_and_add(&space->forks, -pages);
+}
+
+/* Who runs asks for so many pages: 0, or an error. */
+__noinline int ask(__s64 pages, bool children)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, task, 0, 0);
 	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
 	struct space *space = find(mm);
 	__u32 job, over;
@@ -191,12 +193,16 @@ __noinline int ask(__s64 pages, __u32 way)
 	if (pages <= 0)
 		return 0;
 	job = job_of(task, space);
+	if (!children)
+		drop_fork(member, space);
 	if (space && space->job != job) {
 		/* Its user is another by now, or was. No two threads do this at once: they hold its lock. */
-		if (way != LOCKED)
+		if (children)
 			return 0;
 		have_counted(space, 0);
+		add_space(space->job, -1);
 		space->job = job;
+		add_space(job, 1);
 		have_counted(space, job ? writable_pages(mm) : 0);
 	}
 	if (!job)
@@ -205,15 +211,43 @@ __noinline int ask(__s64 pages, __u32 way)
 		space = enter(mm, job);
 	if (!space)
 		return -ENOMEM;
-	if (way == FORKED)
-		pages = writable_pages(mm);
-	over = ask_of(job, mm, pages, way);
+	over = ask_of(job, mm, pages, children);
 	if (!over) {
 		note_peak(job);
 		return 0;
 	}
-	tell(over, pages, way == FORKED ? PLIMSOLL_REFUSED_FORK : 0);
+	tell(over, pages, children ? PLIMSOLL_REFUSED_FORK : 0);
 	return -ENOMEM;
+}
+
+/*
+ * A child will have what its parent has: it is asked for as it is begun, without the lock of the parent's address space, and
+ * what that has grown by until it is copied, with the lock.
+ */
+__noinline int ask_for_child(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct plimsoll_strict_member fresh = {}, *member = bpf_task_storage_get(&strict_members, task, 0, 0);
+	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
+	struct space *space = find(mm);
+	__s64 more;
+
+	if (!member) {
+		/* In the job of its address space, which could not be noted. */
+		fresh.job = job_of(task, space);
+		if (!fresh.job)
+			return 0;
+		member = bpf_task_storage_get(&strict_members, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	}
+	if (!member)
+		return -ENOMEM;
+	more = writable_pages(mm) - member->fork_pages;
+	if (more <= 0)
+		return 0;
+	if (ask(more, true))
+		return -ENOMEM;
+	member->fork_pages += more;
+	return 0;
 }
 
 /* Whether this thread is to be asked about. */
@@ -225,6 +259,14 @@ static __always_inline bool concerns(struct task_struct *task, __u64 mm)
 static __always_inline __s64 pages_of(__u64 bytes)
 {
 	return bytes + (1ull << page_shift) - 1 < bytes ? 0 : (bytes + (1ull << page_shift) - 1) >> page_shift;
+}
+
+/* Whether a stack would grow past the limit of one: several of them do, which the kernel holds to it one by one. */
+static __always_inline bool is_past_stack(struct task_struct *task, __u64 mm, __s64 pages)
+{
+	__u64 limit = BPF_CORE_READ(task, signal, rlim[RLIMIT_STACK].rlim_cur) >> page_shift;
+
+	return READ_OF(mm, __u64, stack_vm) + pages > limit;
 }
 
 /* Private memory that can be written to. */
@@ -240,48 +282,64 @@ static __always_inline int judge_enough(__u64 asked, __s64 pages)
 	switch (call_of(task)) {
 	case OTHER:
 		return 0;
+	case FAULT:
+		return is_past_stack(task, mm, pages) ? ask(pages, false) : 0;
 	case FORK:
-		/* It was asked for, and goes on. */
 		space = find(mm);
 		if (space)
-			space->loose_ns = bpf_ktime_get_ns();
-		return 0;
+			space->forks_ns = bpf_ktime_get_ns();
+		return space && space->forks > 0 ? ask_for_child() : 0;
 	default:
-		return ask(pages, LOCKED);
+		return ask(pages, false);
 	}
 }
 
-/* A mapping that nobody will be asked about when it is made. */
-static __always_inline int judge_mmap(unsigned long prot, unsigned long flags)
+/*
+ * A place is looked for, for a mapping that is made, or moved away from one that stays. Nobody is asked about one that is
+ * MAP_NORESERVE or of huge pages. What is put in the place of others is asked about later, for what it is more than they,
+ * where it is neither.
+ */
+static __always_inline int judge_place(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[3] = {};
-	unsigned long type = flags & MAP_TYPE;
-	__u32 length = 0;
+	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[4] = {}, flags, type;
+	__u32 in_memory[4] = {};
 
-	if (!(prot & PROT_WRITE) || !concerns(task, mm))
+	if (!concerns(task, mm))
 		return 0;
-	if (type != MAP_DROPPABLE && (type != MAP_PRIVATE || !(flags & (MAP_NORESERVE | MAP_HUGETLB))))
-		return 0;
+	read_arguments(task, arguments);
 	switch (call_of(task)) {
-	case MAP:
-		read_arguments(task, arguments);
-		return ask(pages_of(arguments[1]), LOOSE);
+	case REMAP:
+		/* Nothing tells what grows here: files that are mapped shared do. What is accounted was asked about. */
+		return arguments[3] & MREMAP_DONTUNMAP ? ask(pages_of(arguments[2]), false) : 0;
 	case MAP_BY_POINTER:
-		/* struct mmap_arg_struct32: the address, the length. If another thread changes it, the next request sees it. */
-		read_arguments(task, arguments);
-		bpf_probe_read_user(&length, sizeof(length), (void *)(arguments[0] + 4));
-		return ask(pages_of(length), LOOSE);
+		/* If another thread changes them, the next request sees it. */
+		bpf_probe_read_user(in_memory, sizeof(in_memory), (void *)arguments[0]);
+		arguments[1] = in_memory[1];
+		arguments[2] = in_memory[2];
+		arguments[3] = in_memory[3];
+		break;
+	case MAP:
+		break;
 	default:
 		return 0;
 	}
+	flags = arguments[3];
+	type = flags & MAP_TYPE;
+	if (type != MAP_PRIVATE && type != MAP_DROPPABLE)
+		return 0;
+	if (!(arguments[2] & PROT_WRITE) && !(flags & MAP_GROWSDOWN))
+		return 0;
+	if (flags & MAP_FIXED && !(flags & (MAP_NORESERVE | MAP_HUGETLB | MAP_GROWSDOWN)))
+		return 0;
+	return ask(pages_of(arguments[1]), false);
 }
 
 /* A mapping that becomes writable, of which nobody is asked where it is MAP_NORESERVE, or was writable before. */
 static __always_inline int judge_mprotect(struct vm_area_struct *vma, unsigned long prot)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[3] = {}, start, end, from, to;
+	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[4] = {}, start, end, from, to;
 
 	if (!(prot & PROT_WRITE) || !concerns(task, mm) ||
 	    BPF_CORE_READ(vma, vm_flags) & (VM_WRITE | VM_SHARED | VM_GROWSDOWN) || call_of(task) != PROTECT)
@@ -296,19 +354,7 @@ static __always_inline int judge_mprotect(struct vm_area_struct *vma, unsigned l
 		from = start;
 		to = end;
 	}
-	return ask(pages_of(to - from), LOCKED);
-}
-
-/* A mapping that grows, in place or not, of which nobody is asked where it is MAP_NORESERVE: a place is looked for. */
-static __always_inline int judge_mremap(void)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[3] = {};
-
-	if (!concerns(task, mm) || call_of(task) != REMAP)
-		return 0;
-	read_arguments(task, arguments);
-	return arguments[2] > arguments[1] ? ask(pages_of(arguments[2] - arguments[1]), LOCKED) : 0;
+	return ask(pages_of(to - from), false);
 }
 
 /* A child that will have what its parent has. */
@@ -317,7 +363,11 @@ static __always_inline int judge_child(unsigned long clone_flags)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
 
-	return clone_flags & CLONE_VM || !concerns(task, mm) ? 0 : ask(1, FORKED);
+	if (clone_flags & CLONE_VM || !concerns(task, mm))
+		return 0;
+	/* Of one that did not come. */
+	drop_fork(bpf_task_storage_get(&strict_members, task, 0, 0), find(mm));
+	return ask_for_child();
 }
 
 /* What another program has refused is refused. */
@@ -345,12 +395,6 @@ int BPF_PROG(on_enough_again, struct mm_struct *asked, long pages, int refused)
 	return JUDGE(refused, judge_enough((__u64)asked, pages));
 }
 
-SEC("fmod_ret/security_mmap_file")
-int BPF_PROG(on_mmap_file, void *file, unsigned long prot, unsigned long flags, int refused)
-{
-	return JUDGE(refused, judge_mmap(prot, flags));
-}
-
 SEC("fmod_ret/security_file_mprotect")
 int BPF_PROG(on_mprotect, struct vm_area_struct *vma, unsigned long asked, unsigned long prot, int refused)
 {
@@ -366,11 +410,23 @@ int BPF_PROG(on_mprotect_again, struct vm_area_struct *vma, unsigned long asked,
 SEC("fmod_ret/security_mmap_addr")
 int BPF_PROG(on_mmap_addr, unsigned long addr, int refused)
 {
-	return JUDGE(refused, judge_mremap());
+	return JUDGE(refused, judge_place());
+}
+
+SEC("fmod_ret/security_mmap_addr")
+int BPF_PROG(on_mmap_addr_again, unsigned long addr, int refused)
+{
+	return JUDGE(refused, judge_place());
 }
 
 SEC("fmod_ret/security_task_alloc")
 int BPF_PROG(on_child, struct task_struct *child, unsigned long clone_flags, int refused)
+{
+	return JUDGE(refused, judge_child(clone_flags));
+}
+
+SEC("fmod_ret/security_task_alloc")
+int BPF_PROG(on_child_again, struct task_struct *child, unsigned long clone_flags, int refused)
 {
 	return JUDGE(refused, judge_child(clone_flags));
 }
@@ -381,27 +437,26 @@ static __always_inline int follow_fork(struct task_struct *parent, struct task_s
 	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, parent, 0, 0), copy;
 	__u64 own = (__u64)BPF_CORE_READ(parent, mm), mm = (__u64)BPF_CORE_READ(child, mm);
 	struct space *space = own ? find(own) : 0;
+	__u64 now_ns = bpf_ktime_get_ns();
+	__s64 now;
 	__u32 job;
 
 	if (member) {
 		copy = *member;
+		copy.fork_pages = 0;
 		if (!bpf_task_storage_get(&strict_members, child, &copy, BPF_LOCAL_STORAGE_GET_F_CREATE))
 			count(PLIMSOLL_STRICT_LOST);
 	}
 	if (!mm || mm == own)
 		return 0;
-	leave(mm);
 	job = job_of(parent, space);
-	if (!job)
+	begin(mm, job);
+	if (!job || !space || space->job != job)
 		return 0;
-	enter(mm, job);
-	if (space && space->job == job) {
-		/* What was counted for the child. */
-		space->asked = 0;
-		space->loose = 0;
-		space->loose_before = 0;
-		have_counted(space, writable_pages(own));
-	}
+	/* What was counted for the child. */
+	drop_fork(member, space);
+	now = writable_pages(own);
+	have_counted(space, now + under_way(space, own, now, now_ns));
 	return 0;
 }
 
@@ -425,16 +480,12 @@ static __always_inline int follow_exec(struct task_struct *task)
 
 	if (!mm)
 		return 0;
-	leave(mm);
-	if (!member)
-		return 0;
-	if (member->next) {
+	if (member && member->next) {
 		member->job = member->next;
 		member->next = 0;
 	}
-	job = job_of(task, 0);
-	if (job)
-		enter(mm, job);
+	job = member ? job_of(task, 0) : 0;
+	begin(mm, job);
 	return 0;
 }
 

@@ -11,9 +11,10 @@
 #define TIF_32BIT 22
 
 enum call {
-	OTHER, /* also a page fault, which grows a stack, and exec */
+	OTHER, /* also exec */
+	FAULT, /* none: a stack grows. Also as a signal is delivered */
 	MAP,
-	MAP_BY_POINTER, /* the old mmap of i386, whose arguments are in memory */
+	MAP_BY_POINTER, /* the old mmap of i386, whose arguments are in memory, four bytes each */
 	PROTECT,
 	REMAP,
 	GROW, /* brk, remap_file_pages, map_shadow_stack */
@@ -127,18 +128,20 @@ static __always_inline enum call call_of(struct task_struct *task)
 	struct pt_regs *x86 = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct pt_regs___arm64 *arm64 = (struct pt_regs___arm64 *)x86;
 
+	long number = -1;
+
 	if (is_x86()) {
-		if (BPF_CORE_READ(x86, ax) != (unsigned long)-ENOSYS && !BPF_CORE_READ(task, ptrace))
-			return OTHER;
-		return call_of_x86((__s32)BPF_CORE_READ(x86, orig_ax), is_compat(task));
+		if (BPF_CORE_READ(x86, ax) == (unsigned long)-ENOSYS || BPF_CORE_READ(task, ptrace))
+			number = (__s32)BPF_CORE_READ(x86, orig_ax);
+		return number == -1 ? FAULT : call_of_x86(number, is_compat(task));
 	}
 	if (bpf_core_field_exists(arm64->syscallno))
-		return call_of_arm64(BPF_CORE_READ(arm64, syscallno), is_compat(task));
-	return OTHER;
+		number = BPF_CORE_READ(arm64, syscallno);
+	return number == -1 ? FAULT : call_of_arm64(number, is_compat(task));
 }
 
-/* The first three arguments of the call. */
-static __always_inline void read_arguments(struct task_struct *task, __u64 arguments[3])
+/* The first four arguments of the call. */
+static __always_inline void read_arguments(struct task_struct *task, __u64 arguments[4])
 {
 	struct pt_regs *x86 = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct pt_regs___arm64 *arm64 = (struct pt_regs___arm64 *)x86;
@@ -147,14 +150,17 @@ static __always_inline void read_arguments(struct task_struct *task, __u64 argum
 		arguments[0] = BPF_CORE_READ(arm64, regs[0]);
 		arguments[1] = BPF_CORE_READ(arm64, regs[1]);
 		arguments[2] = BPF_CORE_READ(arm64, regs[2]);
+		arguments[3] = BPF_CORE_READ(arm64, regs[3]);
 	} else if (is_compat(task)) {
 		arguments[0] = (__u32)BPF_CORE_READ(x86, bx);
 		arguments[1] = (__u32)BPF_CORE_READ(x86, cx);
 		arguments[2] = (__u32)BPF_CORE_READ(x86, dx);
+		arguments[3] = (__u32)BPF_CORE_READ(x86, si);
 	} else {
 		arguments[0] = BPF_CORE_READ(x86, di);
 		arguments[1] = BPF_CORE_READ(x86, si);
 		arguments[2] = BPF_CORE_READ(x86, dx);
+		arguments[3] = BPF_CORE_READ(x86, r10);
 	}
 }
 

@@ -4,18 +4,18 @@
 
 /* Address spaces with an entry: of all, and of one user's at most. Whoever is refused walks them all. */
 #define SPACES_MAX 16384
-#define SPACES_OF_USER 4096
+#define SPACES_OF_USER 2048
 
 /* One address space of a strict job. There until it ends. */
 struct space {
 	__s64 counted; /* of the job's committed_pages */
-	/* The last request that was made with its lock held: what it had before, and asked for. */
+	/* The last request, made with its lock held: what it had before, asked for, and when. */
 	__s64 before;
 	__s64 asked;
-	/* The last requests that were made without it: what it had before the first of them, what they asked for, when. */
-	__s64 loose_before;
-	__s64 loose;
-	__u64 loose_ns;
+	__u64 asked_ns;
+	/* What is counted for children on their way, and when the last of them was asked for, or went on. */
+	__s64 forks;
+	__u64 forks_ns;
 	__u32 job; /* 0: none, as its user is another by now */
 	__u32 uid; /* who has the entry of SPACES_OF_USER */
 };
@@ -52,11 +52,11 @@ struct {
 	__type(value, struct space);
 } strict_spaces SEC(".maps");
 
-/* How many of them each user has, who has any. */
+/* How many of them each user has, who ever had any. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 2048);
+	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, __s64);
 } strict_shares SEC(".maps");

@@ -9,8 +9,8 @@
 /* kernel/locking/rwsem.c */
 #define RWSEM_WRITER_LOCKED 1
 
-/* A request that was made without the lock of its address space shows there by then, or has failed. */
-#define LOOSE_NS 20000000ull
+/* A request that does not show by then has failed; also a child that does not come, unless its parent is being copied. */
+#define UNDER_WAY_NS 1000000000ull
 
 static __always_inline void count(__u32 which)
 {
@@ -58,22 +58,33 @@ static __always_inline struct plimsoll_strict_sum *sum_of(__u32 job)
 	return job ? bpf_map_lookup_elem(&strict_sums, &job) : 0;
 }
 
+/* The job that an address space counts for, and those that it is in. */
+struct chain {
+	__u32 jobs[PLIMSOLL_STRICT_DEPTH];
+};
+
 /* A change of what is counted of an address space begins: see recount_job(). */
-__noinline int begin_change(__u32 job)
+__noinline int begin_change(struct chain *chain, __u32 job)
 {
 	struct plimsoll_strict_line *line;
 	struct plimsoll_strict_sum *sum;
 	int i;
 
-	for (i = 0; i < PLIMSOLL_STRICT_DEPTH && (line = line_of(job)) && (sum = sum_of(job)); i++) {
-		__sync_fetch_and_add(&sum->begun, 1);
-		job = line->outer;
+	if (!chain)
+		return 0;
+	for (i = 0; i < PLIMSOLL_STRICT_DEPTH; i++) {
+		line = line_of(job);
+		sum = line ? sum_of(job) : 0;
+		chain->jobs[i] = sum ? job : 0;
+		if (sum)
+			__sync_fetch_and_add(&sum->begun, 1);
+		job = sum ? line->outer : 0;
 	}
 	return 0;
 }
 
-/* So many more or fewer, in a job and in all that it is in. Returns the innermost that has more than its line; 0: none. */
-__noinline __u32 end_change(__u32 job, __s64 delta)
+/* So many more or fewer, in all of them. Returns the outermost that has more than its line; 0: none. */
+__noinline __u32 end_change(struct chain *chain, __s64 delta)
 {
 	struct plimsoll_strict_line *line;
 	struct plimsoll_strict_sum *sum;
@@ -81,12 +92,17 @@ __noinline __u32 end_change(__u32 job, __s64 delta)
 	__s64 now;
 	int i;
 
-	for (i = 0; i < PLIMSOLL_STRICT_DEPTH && (line = line_of(job)) && (sum = sum_of(job)); i++) {
+	if (!chain)
+		return 0;
+	for (i = 0; i < PLIMSOLL_STRICT_DEPTH; i++) {
+		sum = sum_of(chain->jobs[i]);
+		if (!sum)
+			break;
 		now = __sync_fetch_and_add(&sum->committed_pages, delta) + delta;
 		__sync_fetch_and_add(&sum->done, 1);
-		if (!over && now > (__s64)line->limit_pages)
-			over = job;
-		job = line->outer;
+		line = line_of(chain->jobs[i]);
+		if (line && now > (__s64)line->limit_pages)
+			over = chain->jobs[i];
 	}
 	return over;
 }
@@ -94,13 +110,13 @@ __noinline __u32 end_change(__u32 job, __s64 delta)
 /* Has so much counted of an address space. Returns as end_change(). */
 static __always_inline __u32 have_counted(struct space *space, __s64 pages)
 {
-	__u32 job = space->job;
+	struct chain chain = {};
 
-	begin_change(job);
-	return end_change(job, pages - __sync_lock_test_and_set(&space->counted, pages));
+	begin_change(&chain, space->job);
+	return end_change(&chain, pages - __sync_lock_test_and_set(&space->counted, pages));
 }
 
-/* The innermost job whose line an address space goes past all by itself; 0: none. */
+/* A job whose line an address space goes past all by itself; 0: none. */
 __noinline __u32 alone_over(__u32 job, __s64 pages)
 {
 	struct plimsoll_strict_line *line;
@@ -129,20 +145,27 @@ static __always_inline bool is_within(__u32 job, __u32 other)
 	return job == other;
 }
 
-/* What was asked for without the lock and does not show yet. */
-static __always_inline __s64 pending(struct space *space, __s64 now, __u64 now_ns)
+/* What is counted for children that are not there yet. */
+static __always_inline __s64 held_for_children(struct space *space, __u64 mm, __u64 now_ns)
 {
-	__s64 more = space->loose_before + space->loose - now;
+	return space->forks > 0 && (now_ns - space->forks_ns < UNDER_WAY_NS || is_locked(mm)) ? space->forks : 0;
+}
 
-	return now_ns - space->loose_ns < LOOSE_NS && more > 0 ? more : 0;
+/* What was let pass and does not show yet, in an address space that has so much. */
+static __always_inline __s64 under_way(struct space *space, __u64 mm, __s64 now, __u64 now_ns)
+{
+	__s64 forks = held_for_children(space, mm, now_ns);
+
+	return now == space->before && now_ns - space->asked_ns < UNDER_WAY_NS && is_locked(mm) ? forks + space->asked
+												: forks;
 }
 
 static __always_inline void give_share_back(__u32 uid)
 {
 	__s64 *share = bpf_map_lookup_elem(&strict_shares, &uid);
 
-	if (share && __sync_fetch_and_add(share, -1) == 1)
-		bpf_map_delete_elem(&strict_shares, &uid);
+	if (share)
+		__sync_fetch_and_add(share, -1);
 }
 
 static __always_inline bool take_share(__u32 uid)
@@ -161,18 +184,29 @@ static __always_inline bool take_share(__u32 uid)
 	return false;
 }
 
+static __always_inline void add_space(__u32 job, __s64 more)
+{
+	struct plimsoll_strict_sum *sum = sum_of(job);
+
+	if (sum)
+		__sync_fetch_and_add(&sum->spaces, more);
+}
+
 /* Only of one that nobody runs in: whoever does may hold its entry. */
 static __always_inline void leave(__u64 mm)
 {
 	struct space *space = bpf_map_lookup_elem(&strict_spaces, &mm);
-	__u32 uid;
+	__u32 uid, job;
 
 	if (!space)
 		return;
 	uid = space->uid;
+	job = space->job;
 	have_counted(space, 0);
-	if (!bpf_map_delete_elem(&strict_spaces, &mm))
-		give_share_back(uid);
+	if (bpf_map_delete_elem(&strict_spaces, &mm))
+		return;
+	add_space(job, -1);
+	give_share_back(uid);
 }
 
 /* An address space counts for a job from here on, with all it has. */
@@ -190,6 +224,8 @@ static __always_inline struct space *enter(__u64 mm, __u32 job)
 	}
 	if (bpf_map_update_elem(&strict_spaces, &mm, &fresh, BPF_NOEXIST))
 		give_share_back(fresh.uid);
+	else
+		add_space(job, 1);
 	/* Another thread of it may have entered it. */
 	space = bpf_map_lookup_elem(&strict_spaces, &mm);
 	if (space)
@@ -199,10 +235,28 @@ static __always_inline struct space *enter(__u64 mm, __u32 job)
 	return space;
 }
 
+/* A new one, of which an entry may be left whose end was missed. */
+static __always_inline void begin(__u64 mm, __u32 job)
+{
+	struct plimsoll_strict_line *line = line_of(job);
+	struct space *space = bpf_map_lookup_elem(&strict_spaces, &mm);
+
+	if (space && line && space->job == job && space->uid == line->uid) {
+		space->forks = 0;
+		space->asked = 0;
+		have_counted(space, writable_pages(mm));
+		return;
+	}
+	leave(mm);
+	if (line)
+		enter(mm, job);
+}
+
 struct recount {
 	__u64 own; /* who asks: what is counted of it is right */
 	__u64 now_ns;
 	__s64 sum;
+	__s64 spaces;  /* of this very job */
 	__u64 changes; /* that this made itself */
 	__u32 job;
 	__u32 uid;
@@ -210,38 +264,37 @@ struct recount {
 
 static long recount_one(void *map, __u64 *key, struct space *space, struct recount *recount)
 {
+	__s64 counted = space->counted, now;
+	struct chain chain = {};
 	__u64 mm = *key;
-	__s64 counted = space->counted, now, more;
 	__u32 job = space->job;
 
 	/* All that is in a job is of one user. */
 	if (space->uid != recount->uid || !is_within(job, recount->job))
 		return 0;
+	if (job == recount->job)
+		recount->spaces++;
 	if (mm == recount->own) {
 		recount->sum += counted;
 		return 0;
 	}
 	now = is_used(mm) ? writable_pages(mm) : 0;
-	more = pending(space, now, recount->now_ns);
-	/* Asked for, let pass, and not there yet. A fork is among both. */
-	if (now == space->before && is_locked(mm) && more < space->asked)
-		more = space->asked;
-	now += more;
+	now += under_way(space, mm, now, recount->now_ns);
 	recount->sum += now;
 	if (now == counted)
 		return 0;
-	begin_change(job);
+	begin_change(&chain, job);
 	/* Whoever asks meanwhile knows better. */
 	if (__sync_val_compare_and_swap(&space->counted, counted, now) != counted)
 		now = counted;
-	end_change(job, now - counted);
+	end_change(&chain, now - counted);
 	recount->changes++;
 	return 0;
 }
 
 /*
  * Counts a job anew, by all its address spaces. What they differ by is made good in the jobs around it as well. Where nobody
- * else changed anything meanwhile, their sum is the job's, whatever went wrong before.
+ * else changed anything meanwhile, and none was passed over, their sum is the job's, whatever went wrong before.
  */
 __noinline int recount_job(__u32 job, __u64 own)
 {
@@ -256,10 +309,11 @@ __noinline int recount_job(__u32 job, __u64 own)
 	recount.uid = line->uid;
 	begun = sum->begun;
 	if (begun != sum->done)
-		begun = -1ull;
+		begun = -1ull >> 1;
 	bpf_for_each_map_elem(&strict_spaces, recount_one, &recount, 0);
 	kept = sum->committed_pages;
-	if (begun + recount.changes == sum->begun && sum->begun == sum->done && kept != recount.sum)
+	if (begun + recount.changes == sum->begun && sum->begun == sum->done && recount.spaces == sum->spaces &&
+	    kept != recount.sum)
 		__sync_val_compare_and_swap((__s64 *)&sum->committed_pages, kept, recount.sum);
 	return 0;
 }

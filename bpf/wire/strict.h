@@ -23,7 +23,8 @@ struct plimsoll_strict_line {
 /* Made by user space, and written by the programs from then on. */
 struct plimsoll_strict_sum {
 	__s64 committed_pages; /* what its address spaces may write to, stacks included, and nobody else sees */
-	__u64 begun;           /* changes of that, and how many of them are done */
+	__s64 spaces;          /* address spaces in this very job */
+	__u64 begun;           /* changes of committed_pages, and how many of them are done */
 	__u64 done;
 	__s64 peak_pages;
 	__u64 refused; /* requests */
@@ -34,7 +35,8 @@ struct plimsoll_strict_sum {
 /* Which job a thread is in; 0: none. User space writes it for who starts a job. */
 struct plimsoll_strict_member {
 	__u32 job;
-	__u32 next; /* from its next exec on: what it took before that was not for this one. 0: the same */
+	__u32 next;       /* from its next exec on: what it took before that was not for this one. 0: the same */
+	__s64 fork_pages; /* counted for a child that is on its way */
 };
 
 /* plimsoll_refusal.call */
@@ -62,7 +64,7 @@ struct plimsoll_refusal {
 #define PLIMSOLL_STRICT_COUNTS 3
 
 _Static_assert(sizeof(struct plimsoll_strict_line) == 16, "plimsoll_strict_line");
-_Static_assert(sizeof(struct plimsoll_strict_sum) == 56, "plimsoll_strict_sum");
+_Static_assert(sizeof(struct plimsoll_strict_sum) == 64, "plimsoll_strict_sum");
 _Static_assert(sizeof(struct plimsoll_refusal) == 80, "plimsoll_refusal");
 
 #endif

@@ -20,7 +20,7 @@ enum {
 };
 
 static long count = 3, kibibytes = 1024, by_malloc, by_calloc, by_mmap, by_brk, without_reserve, by_mprotect, by_mremap,
-	    small, shared, huge, grows_down, threads, forks, again, holds;
+	    small, shared, huge, grows_down, threads, forks, again, holds, moved_away, stacks;
 
 struct block {
 	unsigned char *start;
@@ -66,8 +66,30 @@ static unsigned char *grow(size_t bytes)
 	return first->start;
 }
 
+/* A mapping is moved, and its place stays mapped: it can be written to in both. */
+static unsigned char *move_away(size_t bytes)
+{
+	if (taken == 0)
+		return map(bytes, MAP_PRIVATE | MAP_NORESERVE);
+	void *moved = mremap(blocks[0].start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	return moved == MAP_FAILED ? NULL : moved;
+}
+
+/* What grows down by itself, made writable later. */
+static unsigned char *map_stack(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_NONE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE | MAP_GROWSDOWN, -1, 0);
+	if (memory == MAP_FAILED || mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0)
+		return NULL;
+	return memory;
+}
+
 static unsigned char *take(size_t bytes)
 {
+	if (moved_away)
+		return move_away(bytes);
+	if (stacks)
+		return map_stack(bytes);
 	if (by_malloc)
 		return malloc(bytes);
 	if (by_calloc)
@@ -176,6 +198,8 @@ int main(int argc, char **argv)
 		{ "huge", "by mmap with MAP_HUGETLB", 0, 1, &huge },
 		{ "grows-down", "by mmap with MAP_GROWSDOWN", 0, 1, &grows_down },
 		{ "shared", "by shared mappings", 0, 1, &shared },
+		{ "moved-away", "by moves that leave the old place mapped", 0, 1, &moved_away },
+		{ "stacks", "by what grows down, made writable", 0, 1, &stacks },
 		{ "small", "by many small mallocs, count x kibibytes in all", 0, 1, &small },
 		{ "threads", "as --small, in so many threads", 0, THREADS_MAX, &threads },
 		{ "forks", "has so many children, one after the other, that write to all", 0, 1000, &forks },

@@ -116,7 +116,8 @@ fn whichever_way_memory_is_asked_for_it_is_refused_near_the_line() {
         is_refused_near_the_line(&fixture, &[way]);
     }
     is_refused_near_the_line(&fixture, &["--mremap"]);
-    is_refused_near_the_line(&fixture, &["--mremap", "--noreserve"]);
+    is_refused_near_the_line(&fixture, &["--moved-away"]);
+    is_refused_near_the_line(&fixture, &["--stacks"]);
     assert!(fixture.history().iter().all(|incident| incident["action"] == "deny"));
 }
 
@@ -173,12 +174,14 @@ fn a_fork_is_refused_where_its_copies_would_not_fit_and_passes_where_they_do() {
 #[test]
 fn what_is_given_back_is_granted_again() {
     let fixture = strict_fixture!();
-    let mut one = strict(&fixture, &["--count=50", "--again=20"]).ready();
-    for _ in 0..=20 {
-        assert_eq!(granted(&mut one), (50 << 10, 0));
-        one.stage("touched");
+    for way in ["--mmap", "--noreserve", "--mprotect"] {
+        let mut one = strict(&fixture, &[way, "--count=5", "--kibibytes=10240", "--again=7"]).ready();
+        for _ in 0..=7 {
+            assert_eq!(granted(&mut one), (50 << 10, 0), "{way}");
+            one.stage("touched");
+        }
+        ends_well(&mut one);
     }
-    ends_well(&mut one);
     assert_eq!(fixture.history(), [] as [Value; 0]);
 }
 

@@ -32,12 +32,13 @@ const FOLLOWING: [&str; 4] =
     ["on_strict_exec", "on_strict_exec_again", "on_strict_fork", "on_strict_fork_again"];
 
 /// Those at functions of the kernel: first those that see the end of what the others count.
-const AT_FUNCTIONS: [&str; 9] = [
+const AT_FUNCTIONS: [&str; 10] = [
     "on_strict_exit",
     "on_strict_exit_again",
     "on_child",
+    "on_child_again",
     "on_mmap_addr",
-    "on_mmap_file",
+    "on_mmap_addr_again",
     "on_mprotect",
     "on_mprotect_again",
     "on_enough",
@@ -217,7 +218,9 @@ impl Strict {
         }
         for (id, line) in there.iter().filter(|(id, _)| !wanted.contains_key(id)) {
             let key = id.0.to_ne_bytes();
-            if self.committed(*id)?.is_none_or(|committed| committed.now == Pages(0)) {
+            let sum = self.sums.get::<abi::plimsoll_strict_sum>(&key)?;
+            let is_outer = wanted.values().any(|line| line.outer == Some(*id));
+            if sum.is_none_or(|sum| sum.spaces <= 0) && !is_outer {
                 self.lines.delete(&key)?;
                 self.sums.delete(&key)?;
             } else if line.limit != NO_LIMIT {
