@@ -52,22 +52,22 @@ static __always_inline void keep_cpu(bool keep)
 		bpf_preempt_enable();
 }
 
+static __always_inline struct plimsoll_strict_member *member_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&strict_members, task, 0, 0);
+}
+
 /*
  * The job that a thread is charged to; 0: none. One that was not noted in its thread, for want of memory, or because the kernel
  * was busy with such a note on this CPU, is in that of its address space.
  */
 static __always_inline __u32 job_of(struct task_struct *task, struct space *space)
 {
-	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, task, 0, 0);
+	struct plimsoll_strict_member *member = member_of(task);
 	__u32 job = member ? member->job : space ? space->job : 0;
 	struct plimsoll_strict_line *line = line_of(job);
 
 	return line && user_of_cred(BPF_CORE_READ(task, real_cred)) == line->uid ? job : 0;
-}
-
-static __always_inline struct space *find(__u64 mm)
-{
-	return bpf_map_lookup_elem(&strict_spaces, &mm);
 }
 
 /* Tells of a refusal, by the job whose line it was. */
@@ -145,7 +145,7 @@ static __always_inline __u32 try_to_have(struct space *space, __u64 mm, __s64 pa
 __noinline __u32 ask_of(__u32 job, __u64 mm, __s64 pages, bool children)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	struct space *space = find(mm);
+	struct space *space = space_of(mm);
 	__s64 had, forks;
 	__u32 over;
 
@@ -185,9 +185,9 @@ static __always_inline void drop_fork(struct plimsoll_strict_member *member, str
 __noinline int ask(__s64 pages, bool children)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, task, 0, 0);
+	struct plimsoll_strict_member *member = member_of(task);
 	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
-	struct space *space = find(mm);
+	struct space *space = space_of(mm);
 	__u32 job, over;
 
 	if (pages <= 0)
@@ -227,9 +227,9 @@ __noinline int ask(__s64 pages, bool children)
 __noinline int ask_for_child(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct plimsoll_strict_member fresh = {}, *member = bpf_task_storage_get(&strict_members, task, 0, 0);
+	struct plimsoll_strict_member fresh = {}, *member = member_of(task);
 	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
-	struct space *space = find(mm);
+	struct space *space = space_of(mm);
 	__s64 more;
 
 	if (!member) {
@@ -250,10 +250,12 @@ __noinline int ask_for_child(void)
 	return 0;
 }
 
-/* Whether this thread is to be asked about. */
-static __always_inline bool concerns(struct task_struct *task, __u64 mm)
+/* The address space of who runs, where it is to be asked about; else 0. */
+static __always_inline __u64 concerned(struct task_struct *task)
 {
-	return mm && (bpf_task_storage_get(&strict_members, task, 0, 0) || find(mm));
+	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
+
+	return mm && (member_of(task) || space_of(mm)) ? mm : 0;
 }
 
 static __always_inline __s64 pages_of(__u64 bytes)
@@ -273,11 +275,11 @@ static __always_inline bool is_past_stack(struct task_struct *task, __u64 mm, __
 static __always_inline int judge_enough(__u64 asked, __s64 pages)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
+	__u64 mm = concerned(task);
 	struct space *space;
 
 	/* Of an exec, the address space is not its own yet. */
-	if (mm != asked || !concerns(task, mm))
+	if (!mm || mm != asked)
 		return 0;
 	switch (call_of(task)) {
 	case OTHER:
@@ -285,7 +287,7 @@ static __always_inline int judge_enough(__u64 asked, __s64 pages)
 	case FAULT:
 		return is_past_stack(task, mm, pages) ? ask(pages, false) : 0;
 	case FORK:
-		space = find(mm);
+		space = space_of(mm);
 		if (space)
 			space->forks_ns = bpf_ktime_get_ns();
 		return space && space->forks > 0 ? ask_for_child() : 0;
@@ -302,10 +304,10 @@ static __always_inline int judge_enough(__u64 asked, __s64 pages)
 static __always_inline int judge_place(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[4] = {}, flags, type;
+	__u64 arguments[4] = {}, flags, type;
 	__u32 in_memory[4] = {};
 
-	if (!concerns(task, mm))
+	if (!concerned(task))
 		return 0;
 	read_arguments(task, arguments);
 	switch (call_of(task)) {
@@ -339,9 +341,9 @@ static __always_inline int judge_place(void)
 static __always_inline int judge_mprotect(struct vm_area_struct *vma, unsigned long prot)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm), arguments[4] = {}, start, end, from, to;
+	__u64 arguments[4] = {}, start, end, from, to;
 
-	if (!(prot & PROT_WRITE) || !concerns(task, mm) ||
+	if (!(prot & PROT_WRITE) || !concerned(task) ||
 	    BPF_CORE_READ(vma, vm_flags) & (VM_WRITE | VM_SHARED | VM_GROWSDOWN) || call_of(task) != PROTECT)
 		return 0;
 	read_arguments(task, arguments);
@@ -361,16 +363,16 @@ static __always_inline int judge_mprotect(struct vm_area_struct *vma, unsigned l
 static __always_inline int judge_child(unsigned long clone_flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
+	__u64 mm = concerned(task);
 
-	if (clone_flags & CLONE_VM || !concerns(task, mm))
+	if (clone_flags & CLONE_VM || !mm)
 		return 0;
 	/* Of one that did not come. */
-	drop_fork(bpf_task_storage_get(&strict_members, task, 0, 0), find(mm));
+	drop_fork(member_of(task), space_of(mm));
 	return ask_for_child();
 }
 
-/* What another program has refused is refused. */
+/* With its CPU kept. What another program has refused is refused. */
 #define JUDGE(refused, judgement)          \
 	({                                 \
 		int error = refused;       \
@@ -434,9 +436,9 @@ int BPF_PROG(on_child_again, struct task_struct *child, unsigned long clone_flag
 /* A child is in its parent's job, and has what its parent has: that was asked about. */
 static __always_inline int follow_fork(struct task_struct *parent, struct task_struct *child)
 {
-	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, parent, 0, 0), copy;
+	struct plimsoll_strict_member *member = member_of(parent), copy;
 	__u64 own = (__u64)BPF_CORE_READ(parent, mm), mm = (__u64)BPF_CORE_READ(child, mm);
-	struct space *space = own ? find(own) : 0;
+	struct space *space = own ? space_of(own) : 0;
 	__u64 now_ns = bpf_ktime_get_ns();
 	__s64 now;
 	__u32 job;
@@ -474,7 +476,7 @@ int BPF_PROG(on_strict_fork_again, struct task_struct *parent, struct task_struc
 
 static __always_inline int follow_exec(struct task_struct *task)
 {
-	struct plimsoll_strict_member *member = bpf_task_storage_get(&strict_members, task, 0, 0);
+	struct plimsoll_strict_member *member = member_of(task);
 	__u64 mm = (__u64)BPF_CORE_READ(task, mm);
 	__u32 job;
 
@@ -506,17 +508,11 @@ int BPF_PROG(on_strict_exec_again, struct task_struct *task)
 SEC("fentry/exit_mmap")
 int BPF_PROG(on_strict_exit, struct mm_struct *mm)
 {
-	keep_cpu(true);
-	leave((__u64)mm);
-	keep_cpu(false);
-	return 0;
+	return JUDGE(0, leave((__u64)mm));
 }
 
 SEC("fentry/exit_mmap")
 int BPF_PROG(on_strict_exit_again, struct mm_struct *mm)
 {
-	keep_cpu(true);
-	leave((__u64)mm);
-	keep_cpu(false);
-	return 0;
+	return JUDGE(0, leave((__u64)mm));
 }

@@ -53,6 +53,11 @@ static __always_inline struct plimsoll_strict_line *line_of(__u32 job)
 	return job ? bpf_map_lookup_elem(&strict_lines, &job) : 0;
 }
 
+static __always_inline struct space *space_of(__u64 mm)
+{
+	return bpf_map_lookup_elem(&strict_spaces, &mm);
+}
+
 static __always_inline struct plimsoll_strict_sum *sum_of(__u32 job)
 {
 	return job ? bpf_map_lookup_elem(&strict_sums, &job) : 0;
@@ -193,20 +198,21 @@ static __always_inline void add_space(__u32 job, __s64 more)
 }
 
 /* Only of one that nobody runs in: whoever does may hold its entry. */
-static __always_inline void leave(__u64 mm)
+static __always_inline int leave(__u64 mm)
 {
-	struct space *space = bpf_map_lookup_elem(&strict_spaces, &mm);
+	struct space *space = space_of(mm);
 	__u32 uid, job;
 
 	if (!space)
-		return;
+		return 0;
 	uid = space->uid;
 	job = space->job;
 	have_counted(space, 0);
 	if (bpf_map_delete_elem(&strict_spaces, &mm))
-		return;
+		return 0;
 	add_space(job, -1);
 	give_share_back(uid);
+	return 0;
 }
 
 /* An address space counts for a job from here on, with all it has. */
@@ -227,7 +233,7 @@ static __always_inline struct space *enter(__u64 mm, __u32 job)
 	else
 		add_space(job, 1);
 	/* Another thread of it may have entered it. */
-	space = bpf_map_lookup_elem(&strict_spaces, &mm);
+	space = space_of(mm);
 	if (space)
 		have_counted(space, writable_pages(mm));
 	else
@@ -239,7 +245,7 @@ static __always_inline struct space *enter(__u64 mm, __u32 job)
 static __always_inline void begin(__u64 mm, __u32 job)
 {
 	struct plimsoll_strict_line *line = line_of(job);
-	struct space *space = bpf_map_lookup_elem(&strict_spaces, &mm);
+	struct space *space = space_of(mm);
 
 	if (space && line && space->job == job && space->uid == line->uid) {
 		space->forks = 0;

@@ -1,9 +1,6 @@
 //! The ring buffer of the limits programs: a record is given back to the ring when the next one is asked for.
 
-use super::{
-    error::BpfError,
-    ring::{Place, Ring},
-};
+use super::{error::BpfError, ring::Ring};
 use plimsoll_wire::{
     abi,
     record::{self, Record},
@@ -32,22 +29,8 @@ impl Events {
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
     pub fn next_record(&mut self) -> Result<Option<Record>, BpfError> {
-        loop {
-            self.ring.give_back()?;
-            let Some(place) = self.ring.next()? else {
-                return Ok(None);
-            };
-            match self.decode(place) {
-                Some(record) => return Ok(Some(record)),
-                None => self.undecodable = self.undecodable.saturating_add(1),
-            }
-        }
-    }
-
-    fn decode(&self, place: Place) -> Option<Record> {
-        let mut bytes = [0; size_of::<abi::plimsoll_record>()];
-        self.ring.copy(place, &mut bytes).then_some(())?;
-        record::decode(&bytes).ok()
+        self.ring
+            .next_decoded::<{ size_of::<abi::plimsoll_record>() }, _>(&mut self.undecodable, record::decode)
     }
 
     /// Records dropped because they could not be decoded.

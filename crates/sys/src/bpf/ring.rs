@@ -4,6 +4,7 @@
 //! libbpf's reader gives a record back before whoever asked has seen it.
 
 use super::{error::BpfError, map::Map, shared::Shared, site::Table as _};
+use plimsoll_wire::RecordError;
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd},
@@ -80,6 +81,26 @@ impl Ring {
                 self.read.saturating_add(u64::from(length).next_multiple_of(8)).saturating_add(HEADER_BYTES);
             if header & DISCARDED == 0 {
                 return Ok(Some(Place { start: start.saturating_add(8), length: length as usize }));
+            }
+        }
+    }
+
+    /// The next record that is one, oldest first; the one before is given back. Those that are none are counted and passed over.
+    pub(super) fn next_decoded<const BYTES: usize, T>(
+        &mut self,
+        undecodable: &mut u64,
+        decode: impl Fn(&[u8]) -> Result<T, RecordError>,
+    ) -> Result<Option<T>, BpfError> {
+        loop {
+            self.give_back()?;
+            let Some(place) = self.next()? else {
+                return Ok(None);
+            };
+            let mut bytes = [0; BYTES];
+            let copied = self.copy(place, &mut bytes);
+            match decode(&bytes) {
+                Ok(record) if copied => return Ok(Some(record)),
+                Ok(_) | Err(_) => *undecodable = undecodable.saturating_add(1),
             }
         }
     }

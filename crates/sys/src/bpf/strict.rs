@@ -283,18 +283,7 @@ impl Strict {
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
     pub fn next_refusal(&mut self) -> Result<Option<Refusal>, BpfError> {
-        loop {
-            self.ring.give_back()?;
-            let Some(place) = self.ring.next()? else {
-                return Ok(None);
-            };
-            let mut bytes = [0; REFUSAL_BYTES];
-            let copied = self.ring.copy(place, &mut bytes);
-            match strict::decode(&bytes) {
-                Ok(refusal) if copied => return Ok(Some(refusal)),
-                Ok(_) | Err(_) => self.undecodable = self.undecodable.saturating_add(1),
-            }
-        }
+        self.ring.next_decoded::<REFUSAL_BYTES, _>(&mut self.undecodable, strict::decode)
     }
 
     /// What went wrong since the programs were loaded, by [`abi::PLIMSOLL_STRICT_NO_ROOM`] and its kin; what could not be

@@ -313,18 +313,7 @@ impl WorkingSet {
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
     pub fn next_event(&mut self) -> Result<Option<WorkingSetEvent>, BpfError> {
-        loop {
-            self.events.give_back()?;
-            let Some(place) = self.events.next()? else {
-                return Ok(None);
-            };
-            let mut bytes = [0; EVENT_BYTES];
-            let copied = self.events.copy(place, &mut bytes);
-            match decode_event(&bytes) {
-                Ok(event) if copied => return Ok(Some(event)),
-                Ok(_) | Err(_) => self.undecodable = self.undecodable.saturating_add(1),
-            }
-        }
+        self.events.next_decoded::<EVENT_BYTES, _>(&mut self.undecodable, decode_event)
     }
 
     /// Entries and records dropped because they could not be decoded: a fault of ours.
