@@ -384,6 +384,7 @@ struct rw_semaphore {
 struct mm_struct {
 	struct percpu_counter rss_stat[4];
 	atomic_t mm_users;
+	unsigned long brk;
 	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long arg_end;

@@ -304,10 +304,10 @@ static __always_inline int judge_enough(__u64 asked, __s64 pages)
 static __always_inline int judge_place(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 arguments[4] = {}, flags, type;
+	__u64 mm = concerned(task), arguments[4] = {}, flags, type;
 	__u32 in_memory[4] = {};
 
-	if (!concerned(task))
+	if (!mm)
 		return 0;
 	read_arguments(task, arguments);
 	switch (call_of(task)) {
@@ -323,6 +323,9 @@ static __always_inline int judge_place(void)
 		break;
 	case MAP:
 		break;
+	case BRK:
+		/* Both ends as the kernel rounds them. */
+		return ask(pages_of(arguments[0]) - pages_of(READ_OF(mm, __u64, brk)), false);
 	default:
 		return 0;
 	}
@@ -384,15 +387,15 @@ static __always_inline int judge_child(unsigned long clone_flags)
 		error;                     \
 	})
 
+/*
+ * Whoever is interrupted in a program blinds the CPU to it, also as it lets go of the CPU again. Programs of the BPF security
+ * module may run several times on a CPU (since Linux 6.2, 271de525e1d7): those that end in _again are asked besides, where the
+ * kernel interrupts programs and has that module. It is not asked by security_vm_enough_memory_mm(), but where a place is
+ * looked for.
+ */
+
 SEC("fmod_ret/security_vm_enough_memory_mm")
 int BPF_PROG(on_enough, struct mm_struct *asked, long pages, int refused)
-{
-	return JUDGE(refused, judge_enough((__u64)asked, pages));
-}
-
-/* Where a program may be interrupted before it keeps its CPU, and after: whoever runs meanwhile is asked by the other one. */
-SEC("fmod_ret/security_vm_enough_memory_mm")
-int BPF_PROG(on_enough_again, struct mm_struct *asked, long pages, int refused)
 {
 	return JUDGE(refused, judge_enough((__u64)asked, pages));
 }
@@ -403,10 +406,10 @@ int BPF_PROG(on_mprotect, struct vm_area_struct *vma, unsigned long asked, unsig
 	return JUDGE(refused, judge_mprotect(vma, prot));
 }
 
-SEC("fmod_ret/security_file_mprotect")
+SEC("lsm/file_mprotect")
 int BPF_PROG(on_mprotect_again, struct vm_area_struct *vma, unsigned long asked, unsigned long prot, int refused)
 {
-	return JUDGE(refused, judge_mprotect(vma, prot));
+	return refused ? refused : judge_mprotect(vma, prot) ? -ENOMEM : 0;
 }
 
 SEC("fmod_ret/security_mmap_addr")
@@ -415,10 +418,10 @@ int BPF_PROG(on_mmap_addr, unsigned long addr, int refused)
 	return JUDGE(refused, judge_place());
 }
 
-SEC("fmod_ret/security_mmap_addr")
+SEC("lsm/mmap_addr")
 int BPF_PROG(on_mmap_addr_again, unsigned long addr, int refused)
 {
-	return JUDGE(refused, judge_place());
+	return refused ? refused : judge_place() ? -ENOMEM : 0;
 }
 
 SEC("fmod_ret/security_task_alloc")
@@ -427,10 +430,10 @@ int BPF_PROG(on_child, struct task_struct *child, unsigned long clone_flags, int
 	return JUDGE(refused, judge_child(clone_flags));
 }
 
-SEC("fmod_ret/security_task_alloc")
+SEC("lsm/task_alloc")
 int BPF_PROG(on_child_again, struct task_struct *child, unsigned long clone_flags, int refused)
 {
-	return JUDGE(refused, judge_child(clone_flags));
+	return refused ? refused : judge_child(clone_flags) ? -ENOMEM : 0;
 }
 
 /* A child is in its parent's job, and has what its parent has: that was asked about. */

@@ -17,7 +17,8 @@ enum call {
 	MAP_BY_POINTER, /* the old mmap of i386, whose arguments are in memory, four bytes each */
 	PROTECT,
 	REMAP,
-	GROW, /* brk, remap_file_pages, map_shadow_stack */
+	BRK,
+	GROW, /* remap_file_pages, map_shadow_stack */
 	FORK,
 };
 
@@ -35,6 +36,7 @@ static __always_inline enum call call_of_x86(long number, bool compat)
 		case 163:
 			return REMAP;
 		case 45:
+			return BRK;
 		case 257:
 		case 453:
 			return GROW;
@@ -54,6 +56,7 @@ static __always_inline enum call call_of_x86(long number, bool compat)
 	case 25:
 		return REMAP;
 	case 12:
+		return BRK;
 	case 216:
 	case 453:
 		return GROW;
@@ -77,6 +80,7 @@ static __always_inline enum call call_of_arm64(long number, bool compat)
 		case 163:
 			return REMAP;
 		case 45:
+			return BRK;
 		case 253:
 			return GROW;
 		case 2:
@@ -95,6 +99,7 @@ static __always_inline enum call call_of_arm64(long number, bool compat)
 	case 216:
 		return REMAP;
 	case 214:
+		return BRK;
 	case 234:
 	case 453:
 		return GROW;

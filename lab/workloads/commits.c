@@ -20,7 +20,7 @@ enum {
 };
 
 static long count = 3, kibibytes = 1024, by_malloc, by_calloc, by_mmap, by_brk, without_reserve, by_mprotect, by_mremap,
-	    small, shared, huge, grows_down, threads, forks, again, holds, moved_away, stacks;
+	    small, shared, huge, grows_down, threads, forks, again, holds, moved_away, stacks, gated;
 
 struct block {
 	unsigned char *start;
@@ -203,12 +203,16 @@ int main(int argc, char **argv)
 		{ "small", "by many small mallocs, count x kibibytes in all", 0, 1, &small },
 		{ "threads", "as --small, in so many threads", 0, THREADS_MAX, &threads },
 		{ "forks", "has so many children, one after the other, that write to all", 0, 1000, &forks },
+		{ "gated", "begins when there is a byte on standard input, which it takes", 0, 1, &gated },
 		{ "holds", "keeps it all, and does not write to it", 0, 1, &holds },
 		{ "again", "gives all back and asks once more, so often", 0, 1000, &again },
 	};
 
 	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
 	workload_stage("ready");
+	char byte;
+	if (gated && read(STDIN_FILENO, &byte, 1) != 1)
+		workload_fail("standard input");
 	for (; again >= 0; again--) {
 		if (threads > 0)
 			take_small_by_threads();

@@ -126,13 +126,15 @@ fn processes_that_ask_at_once_have_all_of_the_line_and_no_more() {
     const PROCESSES: usize = 8;
     let fixture = strict_fixture!();
     let line = format!("{LINE}M");
-    let script = format!("for i in $(seq {PROCESSES}); do \"$0\" --count=40 --holds & done; wait");
+    let script =
+        format!("for i in $(seq {PROCESSES}); do \"$0\" --count=40 --gated --holds <&3 & done 3<&0; wait");
     let mut shell = fixture.plimsoll_as(ALICE);
     shell.args(["run", "--strict", "--limit", &line, "--", "sh", "-c", &script]);
     let mut all = Program::of(shell.arg(fixture.workload_path("commits")));
-    let lines: Vec<String> = (0..2 * PROCESSES).map(|_| all.line()).collect();
-    let granted = |line: &String| -> Option<u64> { line.split(' ').nth(1)?.parse().ok() };
-    let together: u64 = lines.iter().filter_map(granted).sum();
+    // All are there before the first asks: who comes when all is given away cannot begin.
+    (0..PROCESSES).for_each(|_| drop(all.stage("ready")));
+    (0..PROCESSES).for_each(|_| all.tell(""));
+    let together: u64 = (0..PROCESSES).map(|_| granted(&mut all).0).sum();
     assert!((LINE * 1024 * 3 / 4..=LINE * 1024).contains(&together), "{together} KiB");
 }
 

@@ -85,7 +85,8 @@ impl Ring {
         }
     }
 
-    /// The next record that is one, oldest first; the one before is given back. Those that are none are counted and passed over.
+    /// The next record that is one, oldest first; the one before is given back. Those that are none are counted and passed
+    /// over.
     pub(super) fn next_decoded<const BYTES: usize, T>(
         &mut self,
         undecodable: &mut u64,

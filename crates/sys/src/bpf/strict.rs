@@ -4,13 +4,20 @@
 //! [`Strict::load`] belongs into the loader's child; [`Strict::open`] is light.
 
 use super::{
-    build_pins::BuildPins, error::BpfError, map::Map, object::Plan, pins::number, ring::Ring,
-    site::Table as _, types::kernel_types,
+    build_pins::BuildPins,
+    error::BpfError,
+    map::Map,
+    object::Plan,
+    pins::number,
+    ring::Ring,
+    site::Table as _,
+    types::{find, kernel_types},
 };
 use crate::{
     probe::{Answer, function_hooks_of},
     process::{kernel_version, page_size},
 };
+use libbpf_rs::btf::{Btf, BtfKind};
 use plimsoll_policy::units::{JobId, Pages, Uid};
 use plimsoll_wire::{
     abi, pages,
@@ -32,7 +39,7 @@ const FOLLOWING: [&str; 4] =
     ["on_strict_exec", "on_strict_exec_again", "on_strict_fork", "on_strict_fork_again"];
 
 /// Those at functions of the kernel: first those that see the end of what the others count.
-const AT_FUNCTIONS: [&str; 10] = [
+const AT_FUNCTIONS: [&str; 9] = [
     "on_strict_exit",
     "on_strict_exit_again",
     "on_child",
@@ -42,11 +49,14 @@ const AT_FUNCTIONS: [&str; 10] = [
     "on_mprotect",
     "on_mprotect_again",
     "on_enough",
-    "on_enough_again",
 ];
 
 /// Their ends, where the kernel interrupts programs: see `keep_cpu` of the source.
 const AGAIN: &str = "_again";
+
+/// Of those, the programs of the BPF security module, and a function of it.
+const OF_THE_MODULE: [&str; 3] = ["on_child_again", "on_mmap_addr_again", "on_mprotect_again"];
+const MODULE: &str = "bpf_lsm_mmap_addr";
 
 /// The kernel's function that is asked before memory is given.
 const ASKED: &str = "security_vm_enough_memory_mm";
@@ -65,10 +75,15 @@ fn pins(root: &Path) -> BuildPins {
     BuildPins::below(root, "strict", LAYOUT)
 }
 
-fn plan(page_shift: u32, leaves_out: impl Fn(&str) -> bool) -> Plan {
+fn plan(page_shift: u32, types: &Btf<'static>, has_hooks: bool) -> Plan {
     let keeps_cpu = kernel_version().is_ok_and(|kernel| (kernel.major, kernel.minor) >= KEEPS_CPU);
+    let has_module = find(types, BtfKind::Func, MODULE).is_some();
     let all = [FOLLOWING.as_slice(), AT_FUNCTIONS.as_slice()].concat();
-    let is_out = |name: &&&str| (name.ends_with(AGAIN) && !keeps_cpu) || leaves_out(name);
+    let is_out = |name: &&&str| {
+        (name.ends_with(AGAIN) && !keeps_cpu)
+            || (OF_THE_MODULE.contains(name) && !has_module)
+            || (AT_FUNCTIONS.contains(name) && !has_hooks)
+    };
     Plan {
         name: "strict",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/strict.bpf.o")),
@@ -84,13 +99,15 @@ fn plan(page_shift: u32, leaves_out: impl Fn(&str) -> bool) -> Plan {
 
 /// As far as this kernel takes them: those that refuse nothing, at least.
 pub(super) fn plan_of_what_there_is(page_shift: u32) -> Result<Plan, BpfError> {
-    let has_hooks = function_hooks_of(&kernel_types()?, ASKED) == Answer::Present;
-    Ok(plan(page_shift, |name| !has_hooks && AT_FUNCTIONS.contains(&name)))
+    let types = kernel_types()?;
+    let has_hooks = function_hooks_of(&types, ASKED) == Answer::Present;
+    Ok(plan(page_shift, &types, has_hooks))
 }
 
 fn plan_here() -> Result<Plan, BpfError> {
-    match function_hooks_of(&kernel_types()?, ASKED) {
-        Answer::Present => Ok(plan(page_size().bytes().0.trailing_zeros(), |_| false)),
+    let types = kernel_types()?;
+    match function_hooks_of(&types, ASKED) {
+        Answer::Present => Ok(plan(page_size().bytes().0.trailing_zeros(), &types, true)),
         Answer::Absent(why) | Answer::Unknown(why) => {
             Err(BpfError::Load(format!("no program can refuse memory ({ASKED}): {why}")))
         }
