@@ -220,7 +220,7 @@ static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool grante
 
 	if (!delta)
 		return 0;
-	a = charge_as(e, delta, &usage, granted);
+	a = charge_as(e, delta, &usage, granted, true);
 	return a ? judge_usage(e, a, usage, delta) : 0;
 }
 
@@ -395,6 +395,9 @@ __noinline int left_by(__u32 account, __u64 mm)
 
 	if (!a)
 		return 0;
+	/* An account that nobody runs in counts nothing, and can be another's. */
+	if (!a->processes && a->batch)
+		collect_usage(account);
 	if (becomes_far(a))
 		tell(account, mm, PLIMSOLL_RECORD_FAR);
 	/* While nobody waits for it, so that the next crossing need not search. */

@@ -11,7 +11,7 @@ use std::{io, time::Duration};
 pub enum BenchError {
     /// No bench of that name.
     #[error(
-        "unknown bench '{name}': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc, workingset, frag, suite"
+        "unknown bench '{name}': try one of faults, latency, overshoot, accuracy, scale, reap, select, tmalloc, workingset, frag, suite"
     )]
     UnknownBench {
         /// What was asked for.

@@ -32,6 +32,7 @@ pub mod plot;
 mod proc;
 mod reap;
 pub mod report;
+mod scale;
 mod scope;
 mod select;
 mod sleepers;
@@ -50,12 +51,13 @@ pub use report::BenchReport;
 pub use workload::workload_main;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 12] = [
     "faults",
     "pingpong",
     "latency",
     "overshoot",
     "accuracy",
+    "scale",
     "reap",
     "select",
     "tmalloc",
@@ -91,6 +93,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "pingpong" => pingpong::run(options, start, &mut report)?,
         "latency" => latency::run(options, start, &mut report)?,
         "overshoot" => overshoot::run(options, start, &mut report)?,
+        "scale" => scale::run(options, &mut report)?,
         "reap" => reap::run(options, &mut report)?,
         "select" => select::run(options, start, &mut report)?,
         "tmalloc" => tmalloc::run(options, start, &mut report)?,

@@ -270,6 +270,7 @@ static __always_inline __s64 add_to_all(struct plimsoll_account *a, enum count c
 	return now;
 }
 
+/* All at once, past the tree: what forks, ends, moves. The next event of the account sees what room that leaves. */
 static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 pages)
 {
 	return add_to_all(a, USAGE, pages);
@@ -319,5 +320,7 @@ __noinline int shift_usage(__u32 from, __s64 less, __u32 to, __s64 more)
 	shift(from, less, to, more);
 	return 0;
 }
+
+#include "tree.h"
 
 #endif

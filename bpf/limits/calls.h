@@ -160,11 +160,10 @@ __noinline int put_below(__u32 account, __u64 above)
 	struct plimsoll_account *a = account_at(account);
 	__u64 before, more, less;
 
-	if (!a)
+	if (!a || a->above == above)
 		return 0;
+	charge_at_once(a);
 	before = __sync_lock_test_and_set(&a->above, above);
-	if (before == above)
-		return 0;
 	more = without(above, before);
 	less = without(before, above);
 	/* What a job has is its user's as well: that one's account has taken it along to groups. */
@@ -174,6 +173,7 @@ __noinline int put_below(__u32 account, __u64 above)
 	}
 	move_all(a, more, 1);
 	move_all(a, less, -1);
+	let_usage_spread(a);
 	search_anew_from(a->index, false);
 	need_exact(a);
 	return 0;
@@ -187,6 +187,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	__u32 index = a->index;
 	long err;
 
+	charge_at_once(a);
 	/* As the line that has been in force leaves it: another would leave out more, or less. */
 	living = fresh ? 0 : remaining(a, a->usage_pages);
 	a->id = ctx->id;
@@ -225,6 +226,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	draw_shared(a, ctx, before);
 	put_below(index, ctx->above);
+	let_usage_spread(a);
 	ctx->account = index;
 	if (!fresh)
 		return 0;
@@ -432,6 +434,7 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	}
 	bpf_for_each_map_elem(&accounts, leave_one_above, &index, 0);
 	/* What is left is of such families: those above are not charged for it any more, either. */
+	charge_at_once(a);
 	move_all(a, a->above, -1);
 	leave_exact(a);
 	/* Nobody else's number. */
@@ -684,6 +687,14 @@ int verify(struct plimsoll_of_account *ctx)
 	a->nobody_until_ns = 0;
 	find_largest(a->index);
 	ctx->result = 0;
+	return 0;
+}
+
+/* Before user space reads an account: usage_pages has all that was charged. */
+SEC("syscall")
+int collect(struct plimsoll_of_account *ctx)
+{
+	ctx->result = collect_usage(ctx->account);
 	return 0;
 }
 

@@ -244,10 +244,10 @@ __noinline __s64 charge_dying(__u64 key, __u32 account, __s64 delta)
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
  * longer inherited. `granted`: pages that the process has just come to have, or to have no more, so that they may be such
- * as were granted to it.
+ * as were granted to it. `event`: it judges them, so that they may lie in the account's tree.
  */
 static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e, __s64 delta, __s64 *usage,
-							  bool granted)
+							  bool granted, bool event)
 {
 	__u64 old = __sync_fetch_and_add(&e->word, delta);
 	__s64 own = word_pages(old) + delta, taken = 0;
@@ -263,14 +263,14 @@ static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e,
 	if (e->flags & PLIMSOLL_MM_DYING)
 		*usage = charge_dying(e->mm, a->index, delta - taken);
 	else
-		*usage = account_add(a, delta - taken);
+		*usage = event ? spread_to_all(a, delta - taken) : account_add(a, delta - taken);
 	return a;
 }
 
 /* As charge_as(), of a sum over what may have been granted. */
 static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __s64 delta, __s64 *usage)
 {
-	return charge_as(e, delta, usage, true);
+	return charge_as(e, delta, usage, true, false);
 }
 
 int note_largest(__u32 account, __u64 mm);

@@ -98,7 +98,7 @@ static __always_inline bool exact_above(struct plimsoll_account *a)
  */
 static __noinline bool need_exact(struct plimsoll_account *a)
 {
-	__s64 loose = loose_pages(a), copyable = a->copyable_pages;
+	__s64 loose = loose_pages(a) + tree_bound(a), copyable = a->copyable_pages;
 	__s64 room = a->soft_pages - a->usage_pages - loose - (copyable > 0 ? copyable : 0);
 	__u32 epoch = a->exact;
 
@@ -120,7 +120,7 @@ static __always_inline bool may_copy(struct plimsoll_account *a)
 	__s64 copyable = a->copyable_pages;
 
 	return copyable > 0 && !(a->told & PLIMSOLL_TOLD_COPIES) && a->soft_pages != PLIMSOLL_NO_LINE &&
-	       a->usage_pages + copyable >= a->soft_pages &&
+	       a->usage_pages + tree_bound(a) + copyable >= a->soft_pages &&
 	       !(__sync_fetch_and_or(&a->told, PLIMSOLL_TOLD_COPIES) & PLIMSOLL_TOLD_COPIES);
 }
 

@@ -8,6 +8,7 @@
 #define PLIMSOLL_LIMITS_MAPS_H
 
 /* Set before load, constants to the verifier. */
+const volatile __u32 nr_accounts = 1024;
 const volatile __u32 nr_slots = 2; /* charged members: anon, swap (+ file, shmem) */
 const volatile __u32 charged_members = 1u << PLIMSOLL_MEMBER_ANON | 1u << PLIMSOLL_MEMBER_SWAP;
 const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
@@ -121,6 +122,14 @@ struct {
 	__type(key, __u64); /* key_of() */
 	__type(value, __u32);
 } account_numbers SEC(".maps");
+
+/* What of accounts' usage lies in leaves and branches: see tree.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __s64);
+} tree SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 18
+#define PLIMSOLL_SCHEMA 19
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -155,7 +155,7 @@ struct plimsoll_family {
 #define PLIMSOLL_TOLD_COPIES 2   /* that copies could bring it near; until they are measured */
 
 struct plimsoll_account {
-	volatile __s64 usage_pages;
+	volatile __s64 usage_pages;     /* but what lies in its tree: see tree.h */
 	volatile __s64 effective_pages; /* the line in force, >= hard_pages while usage falls to a lowered line */
 	volatile __s64 hard_pages;
 	volatile __s64 soft_pages;
@@ -170,7 +170,8 @@ struct plimsoll_account {
 	volatile __u32 of;         /* PLIMSOLL_OF_* */
 	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 	volatile __u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
-	volatile __u64 asked_ns;                  /* when the daemon was asked last */
+	volatile __u32 batch;                     /* of usage_pages, so much may lie in each leaf of its tree: tree.h */
+	volatile __u32 direct;                    /* not 0: nothing may */
 	volatile __u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
 	volatile __u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
 	volatile __u64
@@ -202,9 +203,10 @@ struct plimsoll_account {
 	volatile __s64
 		there_pages; /* so much shared memory that was there when the line was drawn raises it as it is charged */
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
+	volatile __u64 asked_ns;             /* when the daemon was asked last */
 	volatile __u64 drawn_ns; /* when the line was drawn; 0: what was there then has been looked for since */
 	volatile __u32 user;     /* whose processes are charged to it: of a group nobody's */
-	__u32 pad[10];           /* to whole cache lines */
+	__u32 pad[8];            /* to whole cache lines */
 	volatile __u32 walked;   /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	/* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Not cleared, nor is what follows it. */
 	volatile __u32 in_use;
@@ -411,7 +413,7 @@ struct plimsoll_correction {
 	__u32 pad;
 };
 
-/* What is asked of one account: verify. */
+/* What is asked of one account: verify, collect. */
 struct plimsoll_of_account {
 	__u32 account;
 	__s32 result;

@@ -26,6 +26,7 @@ struct fake_map fake_maps[] = {
 	[FAKE_MMS] = { MAP(mms), SIZED(mms) },
 	[FAKE_FAMILIES] = { MAP(families), TYPED(families) },
 	[FAKE_ACCOUNTS] = { MAP(accounts), TYPED(accounts) },
+	[FAKE_TREE] = { MAP(tree), TYPED(tree) },
 	[FAKE_ACCOUNT_NUMBERS] = { MAP(account_numbers), TYPED(account_numbers) },
 	/* By the task's address: here that is a hash map as others are. */
 	[FAKE_JOBS] = { .variable = &jobs,
@@ -75,6 +76,7 @@ void fake_reset_programs(const struct fake_settings *settings)
 	charged_members = settings->charged_members;
 	nr_slots = __builtin_popcount(charged_members);
 	nr_cpus = settings->cpus;
+	nr_accounts = settings->accounts;
 	loose_pages_per_mm = settings->loose_pages_per_mm;
 	allowance_pages = settings->allowance_pages;
 	entries_for_most = settings->mms - settings->mms / 8;
@@ -83,6 +85,7 @@ void fake_reset_programs(const struct fake_settings *settings)
 	fake_maps[FAKE_MMS].entries = settings->mms;
 	fake_maps[FAKE_FAMILIES].entries = settings->families;
 	fake_maps[FAKE_ACCOUNTS].entries = settings->accounts;
+	fake_maps[FAKE_TREE].entries = settings->accounts * (nr_cpus + tree_branches());
 	fake_maps[FAKE_ACCOUNT_NUMBERS].entries = settings->accounts;
 	fake_maps[FAKE_CPU_OFFSETS].entries = nr_cpus;
 	fake_maps[FAKE_TAKEN].entries = nr_cpus;

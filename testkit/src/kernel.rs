@@ -344,7 +344,7 @@ impl FakeKernel {
         self.entries("account_numbers").into_iter().map(|(key, index, ..)| (key, index)).collect()
     }
 
-    /// The account of this number.
+    /// The account of this number, with all its usage: what lies in its tree, too.
     ///
     /// # Panics
     /// When there are not so many.
@@ -353,7 +353,26 @@ impl FakeKernel {
         let map = self.map("accounts").unwrap_or_else(|error| panic!("{error}"));
         assert!(map.read(&index.to_ne_bytes(), &mut value).unwrap_or(false), "account {index}");
         // SAFETY: as long as one, and plain C data.
-        unsafe { value.as_ptr().cast::<abi::plimsoll_account>().read_unaligned() }
+        let mut account = unsafe { value.as_ptr().cast::<abi::plimsoll_account>().read_unaligned() };
+        account.usage_pages += self.kept_of(index).iter().sum::<i64>();
+        account
+    }
+
+    /// What lies in the leaves and branches of an account's tree: see bpf/limits/tree.h.
+    ///
+    /// # Panics
+    /// When there are not so many accounts.
+    pub fn kept_of(self: &Rc<Self>, index: u32) -> Vec<i64> {
+        let map = |name| self.map(name).unwrap_or_else(|error| panic!("{error}"));
+        let (tree, accounts) = (map("tree"), map("accounts").entries_max());
+        (index..tree.entries_max())
+            .step_by(accounts as usize)
+            .map(|node| {
+                let mut kept = [0; 8];
+                assert!(tree.read(&node.to_ne_bytes(), &mut kept).unwrap_or(false), "account {index}");
+                i64::from_ne_bytes(kept)
+            })
+            .collect()
     }
 
     /// The record at a reader's place, which moves on to the next one. `into`: as long as records are. False: there is none.

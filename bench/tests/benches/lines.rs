@@ -440,7 +440,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
     let error = run("fault", &quick(None)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc, workingset, frag, suite"
+        "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, scale, reap, select, tmalloc, workingset, frag, suite"
     );
     let error = run("accuracy", &quick(None)).unwrap_err().to_string();
     assert!(error.starts_with("guard under test: 'daemon': start /nonexistent/plimsoll: "), "{error}");

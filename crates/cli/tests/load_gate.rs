@@ -46,6 +46,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 8] = [
         "limits",
         &[
             ("nr_cpus", OfTheShapes),
+            ("nr_accounts", Follows),
             ("nr_slots", Follows),
             ("charged_members", OfTheShapes),
             ("loose_pages_per_mm", Follows),

@@ -18,6 +18,7 @@ mod texts;
 pub mod account;
 pub mod container;
 pub mod copies;
+pub mod counter;
 pub mod frag;
 pub mod human;
 pub mod incident;

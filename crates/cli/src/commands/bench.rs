@@ -21,6 +21,8 @@ pub(crate) enum Name {
     Overshoot,
     /// The count against the kernel's own, at rest after a storm.
     Accuracy,
+    /// What an account's usage costs on hundreds of CPUs: counted in the model, timed by one figure of this machine.
+    Scale,
     /// How fast a killed process's memory comes back, by itself and with help.
     Reap,
     /// From the wake-up that finds memory short to the signal, among many processes.

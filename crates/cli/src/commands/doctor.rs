@@ -13,11 +13,11 @@ use clap::Args;
 use features::{Feature, features};
 use plimsoll_api::accounts::DefaultView;
 use plimsoll_api::client::Client;
-use plimsoll_policy::lines::Target;
+use plimsoll_policy::{counter::Shape, human, lines::Target, units::Bytes};
 use plimsoll_report::table::Table;
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},
-    process::kernel_version,
+    process::{kernel_version, page_size, possible_cpus},
 };
 use serde::Serialize;
 use std::{
@@ -41,7 +41,28 @@ struct Report {
     features: Vec<Row>,
     /// The line of `default`, with whom it leaves out; `null`: there is none, or no daemon to tell.
     default: Option<DefaultView>,
+    /// `null`: nobody knows how many CPUs this machine may have.
+    counters: Option<Counters>,
     verdict: String,
+}
+
+/// How well the usage of an account is known while its processes take memory: see `plimsoll_policy::counter`.
+#[derive(Debug, Serialize)]
+struct Counters {
+    /// Possible ones.
+    cpus: u32,
+    /// As near as this to the soft limit it is exact.
+    exact_within_bytes: u64,
+    /// Farther away it is off by no more than this, and by no more than a quarter of the distance.
+    bound_bytes: u64,
+}
+
+impl Counters {
+    fn of(cpus: u32) -> Self {
+        let shape = Shape::of(cpus);
+        let bytes = |pages| page_size().to_bytes(pages).0;
+        Self { cpus, exact_within_bytes: bytes(shape.exact_within()), bound_bytes: bytes(shape.max_bound()) }
+    }
 }
 
 /// One feature, for scripts.
@@ -84,6 +105,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         kernel: kernel_version().ok().map(|version| version.to_string()),
         features: features.iter().map(Row::from).collect(),
         default: default.map(|line| names.fill_in_default(&line)),
+        counters: possible_cpus().ok().map(Counters::of),
         verdict: verdict(&features),
     };
     if arguments.json {
@@ -117,6 +139,14 @@ fn show(out: &mut dyn Write, report: &Report, names: &mut Names) -> io::Result<(
         }
     }
     writeln!(out)?;
+    if let Some(Counters { cpus, exact_within_bytes, bound_bytes }) = report.counters {
+        let [within, bound] = [exact_within_bytes, bound_bytes].map(|bytes| human::bytes(Bytes(bytes)));
+        writeln!(
+            out,
+            "CPUs: {cpus}. Usage is exact within {within} of a soft limit. Farther away each CPU keeps some of it to itself: \
+             {bound} together at most, and a quarter of the distance."
+        )?;
+    }
     limit::uncovered(out, report.default.as_ref(), names)?;
     writeln!(out, "{}", output::printable(&report.verdict))
 }

@@ -235,16 +235,16 @@ fn key_of(whose: Counted) -> u64 {
     u64::from(of) << 32 | u64::from(id)
 }
 
-/// An account, by the two maps; `None` when there is none.
+/// An account, by its number and as `read` reads it; `None` when there is none.
 pub(super) fn account_of(
     whose: Counted,
     account_numbers: &impl Table,
-    accounts: &impl Table,
+    read: impl FnOnce(u32) -> Result<Option<abi::plimsoll_account>, BpfError>,
 ) -> Result<Option<AccountFacts>, BpfError> {
     let Some(index) = account_numbers.get::<u32>(&key_of(whose).to_ne_bytes())? else {
         return Ok(None);
     };
-    Ok(accounts.get(&index.to_ne_bytes())?.and_then(|account| account_facts(index, &account)))
+    Ok(read(index)?.and_then(|account| account_facts(index, &account)))
 }
 
 /// The pages in a word that also names an account.

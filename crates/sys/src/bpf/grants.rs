@@ -188,12 +188,13 @@ impl<S: Site> Grants<S> {
     }
 
     /// A user's account, and those that are charged besides; none when the user has none. Far from the line usage lags
-    /// behind the kernel's counters.
+    /// behind the kernel's counters, and before the first grant what lies in the account's tree is not in it.
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn accounts(&self, uid: Uid) -> Result<Vec<AccountFacts>, BpfError> {
-        let own = account_of(uid.into(), &self.account_numbers, &self.accounts)?;
+        let own =
+            account_of(uid.into(), &self.account_numbers, |number| self.accounts.get(&number.to_ne_bytes()))?;
         let mut accounts = Vec::from_iter(own);
         for number in own.into_iter().flat_map(|own| own.above).filter(|number| *number != 0) {
             let above = self.accounts.get(&number.to_ne_bytes())?;

@@ -66,6 +66,7 @@ pub struct Limits<S: Site = Pins> {
     copies_set: S::Program,
     measured: S::Program,
     verify: S::Program,
+    collect: S::Program,
     attend: S::Program,
     watch_copies: S::Program,
     set_look: S::Program,
@@ -241,6 +242,7 @@ impl<S: Site> Limits<S> {
             copies_set: program("copies_set")?,
             measured: program("measured")?,
             verify: program("verify")?,
+            collect: program("collect")?,
             attend: program("attend")?,
             watch_copies: program("watch_copies")?,
             set_look: program("set_look")?,
@@ -617,7 +619,7 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn account(&self, whose: Counted) -> Result<Option<AccountFacts>, BpfError> {
-        account_of(whose, &self.account_numbers, &self.accounts)
+        account_of(whose, &self.account_numbers, |index| read_account(&self.accounts, &self.collect, index))
     }
 
     /// Every account in use.
@@ -627,8 +629,8 @@ impl<S: Site> Limits<S> {
     pub fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
         let mut all = Vec::new();
         self.account_numbers.each((&mut self.keys, &mut self.values), |_key: &[u8; 8], index| {
-            let account: Option<abi::plimsoll_account> = self.accounts.get(index)?;
             let number = u32::read_from_bytes(index).unwrap_or(abi::PLIMSOLL_NOBODY);
+            let account = read_account(&self.accounts, &self.collect, number)?;
             all.extend(account.and_then(|account| account_facts(number, &account)));
             Ok(())
         })?;
@@ -715,4 +717,19 @@ fn holder(entry: abi::plimsoll_holder) -> Holder {
         start_ns: entry.start_ns,
         uid: Uid(entry.uid),
     }
+}
+
+/// An account with all that was charged to it, what lies in its tree too.
+fn read_account(
+    accounts: &impl Table,
+    collect: &impl super::Call,
+    index: u32,
+) -> Result<Option<abi::plimsoll_account>, BpfError> {
+    let read = || accounts.get::<abi::plimsoll_account>(&index.to_ne_bytes());
+    let account = read()?;
+    if account.is_none_or(|account| account.batch == 0) {
+        return Ok(account);
+    }
+    collect.run(&mut abi::plimsoll_of_account { account: index, result: 0 })?;
+    read()
 }

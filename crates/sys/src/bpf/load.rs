@@ -10,7 +10,7 @@ use super::{
 };
 use crate::process::page_size;
 use libbpf_rs::{MapCore as _, MapFlags};
-use plimsoll_policy::reservation::ALLOWANCE;
+use plimsoll_policy::{counter::Shape, reservation::ALLOWANCE};
 use plimsoll_wire::abi;
 use zerocopy::IntoBytes as _;
 
@@ -178,6 +178,7 @@ pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
     }
     let counters = Plan::of_counters(cpus, kernel);
     let settings = vec![
+        ("nr_accounts", word(options.accounts_max)),
         ("nr_slots", word(slots)),
         ("charged_members", word(options.members.mask())),
         ("loose_pages_per_mm", word(loose_pages)),
@@ -194,6 +195,7 @@ pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
             ("families", options.processes_max),
             ("cpu_offsets", cpus),
             ("accounts", options.accounts_max),
+            ("tree", options.accounts_max.saturating_mul(Shape::of(cpus).nodes())),
             ("account_numbers", options.accounts_max),
         ],
         value_bytes: ["mms", "blank"].map(|map| (map, value_bytes(cpus, slots))).to_vec(),

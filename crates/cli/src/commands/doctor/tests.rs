@@ -17,6 +17,7 @@ fn report(features: &[Feature]) -> Report {
         kernel: Some("6.12.1".to_owned()),
         features: features.iter().map(Row::from).collect(),
         default: None,
+        counters: Some(Counters::of(256)),
         verdict: "All is well.".to_owned(),
     }
 }
@@ -54,4 +55,14 @@ fn features_that_lack_for_the_same_reason_are_told_together() {
     assert!(text.contains("  four: ") && text.contains("    In its place: another way.\n"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
     assert!(text.ends_with("\nAll is well.\n"), "{text}");
+}
+
+#[test]
+fn how_well_usage_is_known_is_told_for_the_cpus_that_there_may_be() {
+    let mut text = Vec::new();
+    show(&mut text, &report(&[]), &mut Names::default()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let page = page_size().to_bytes(plimsoll_policy::units::Pages(1)).0;
+    assert_eq!(Counters::of(256).bound_bytes, 409_600 * page);
+    assert!(text.contains("CPUs: 256. Usage is exact within "), "{text}");
 }

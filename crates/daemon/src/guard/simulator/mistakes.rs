@@ -138,6 +138,12 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	a = pages ? charge(e, pages, &usage) : 0;" => "	a = 0;";
     "an address is its last owner's still after a fork" in "limits.bpf.c":
         "		drop_stale(mm, child);\n" => "		{ }\n";
+    "what lies in a tree stays there as the line comes near" in "limits/tree.h":
+        "		bpf_loop(nr_cpus + tree_branches(), collect_node, &collected, 0);\n" => "";
+    "usage comes near, and lies in its tree still" in "limits/tree.h":
+        "	if (is_too_near(a)) {" => "	if (0) {";
+    "memory is granted though usage lies in its tree" in "limits/grants.h":
+        "	charge_at_once_for_good(a);\n" => "";
 };
 
 fn tree() -> PathBuf {
@@ -176,10 +182,14 @@ fn found(mistake: &Mistake) -> Option<u64> {
 
 #[test]
 fn each_planted_mistake_is_found() {
+    let only = std::env::var("ONLY").ok();
     let next = AtomicUsize::new(0);
     let look = || {
         let mut missed = Vec::new();
         while let Some(mistake) = MISTAKES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if only.as_ref().is_some_and(|only| !mistake.file.contains(only.as_str())) {
+                continue;
+            }
             match found(mistake) {
                 Some(seed) => println!("{}: seed {seed}", mistake.what),
                 None => missed.push(mistake.what),
