@@ -127,7 +127,7 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct plimsoll_acco
 	pages = settle_all_cpus(e->mm);
 	if (pages)
 		charge(e, pages, &usage);
-	return usage;
+	return known_usage(a);
 }
 
 static __always_inline void tell_copies(struct plimsoll_account *a, __u64 mm)
@@ -177,7 +177,7 @@ __noinline __s64 concerns_above(__u32 account, __u64 key, __s64 delta)
 
 	if (!a || !e)
 		return -1;
-	usage = a->usage_pages;
+	usage = known_usage(a);
 	if ((!a->exact || delta < 0) && need_exact(a))
 		tell(account, key, PLIMSOLL_RECORD_EXACT);
 	tell_copies(a, key);

@@ -278,7 +278,7 @@ __noinline int raise_line(__u32 account, __s64 more, __s64 less)
 
 	if (!a)
 		return 0;
-	usage = a->usage_pages;
+	usage = known_usage(a);
 	effective = a->effective_pages;
 	there = a->there_pages;
 	raise = usage - effective;

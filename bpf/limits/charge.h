@@ -228,16 +228,15 @@ __noinline __s64 settle_all_cpus(__u64 key)
 __noinline __s64 charge_dying(__u64 key, __u32 account, __s64 delta)
 {
 	struct plimsoll_account *a = account_at(account);
-	__s64 usage;
 
 	if (!a)
 		return 0;
 	if (delta > 0)
 		settle_dying_space(key);
-	usage = account_add(a, delta);
+	account_add(a, delta);
 	if (delta <= 0)
 		settle_dying_space(key);
-	return usage;
+	return known_usage(a);
 }
 
 /*

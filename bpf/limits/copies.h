@@ -92,7 +92,7 @@ static __noinline __s64 place_copies(__u64 key, __s64 pages)
 	if (a)
 		owned = own_copies(key, pages);
 	if (a && owned > 0)
-		judge_usage(e, a, a->usage_pages, owned);
+		judge_usage(e, a, known_usage(a), owned);
 	unpin(e);
 	return owned;
 }

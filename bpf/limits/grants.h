@@ -171,8 +171,9 @@ __noinline __s64 claim_of(__u32 account, __s64 pages, __s64 headroom)
 	/* What already runs is still being entered: usage is not known. */
 	if (!a || a->effective_pages == PLIMSOLL_NO_LINE)
 		return -EAGAIN;
-	charge_at_once_for_good(a);
+	charge_at_once(a);
 	result = claim_pages(a, &claim, a->hard_pages - headroom - kept_free(a));
+	let_usage_spread(a);
 	return result ? result : claim.usage;
 }
 

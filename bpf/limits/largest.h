@@ -237,7 +237,7 @@ __noinline int came_to(__u32 account, __u64 mm)
 
 	if (!a)
 		return 0;
-	usage = a->usage_pages;
+	usage = known_usage(a);
 	if (usage > a->peak_pages)
 		raise_peak(account, usage);
 	if (need_exact(a))

@@ -6,9 +6,9 @@
  *
  * What leaves and branches keep is at most batch * tree_width(): the bound. The batch goes by the room below the soft
  * limit, so that the bound is never more than a part in NARROW_BELOW of it. Nearer than MIN_BATCH allows, all is charged to
- * usage_pages at once; so it is as soon as usage is near, and once memory was granted. A batch that becomes smaller takes
- * along what lies in the tree: whoever comes late adds to its leaf, and then reads the batch, so that it sees the new one,
- * or is seen.
+ * usage_pages at once; so it is as soon as usage is near, and while somebody needs to know it. A batch that becomes smaller
+ * takes along what lies in the tree: whoever comes late adds to its leaf, and then reads the batch, so that it sees the new
+ * one, or is seen.
  */
 #ifndef PLIMSOLL_LIMITS_TREE_H
 #define PLIMSOLL_LIMITS_TREE_H
@@ -28,9 +28,6 @@
 #define NARROW_BELOW 4
 #define ROOM_PER_BOUND 5
 #define WIDEN_FROM_HALVES 11
-
-/* plimsoll_account.direct: memory was granted, which needs to know usage; below it are those who read it to draw a line. */
-#define DIRECT_GRANTED (1u << 31)
 
 static __always_inline __u32 tree_branches(void)
 {
@@ -77,17 +74,14 @@ static __always_inline __u32 batch_for(struct plimsoll_account *a, __s64 room)
 	return batch > max_batch() ? max_batch() : batch;
 }
 
-struct collected {
-	__s64 pages;
-	__u32 account;
-};
-
-static long collect_node(__u32 node, struct collected *collected)
+/* One by one: who is stopped in the middle of this holds back no more than one of them. */
+static long collect_node(__u32 node, __u32 *account)
 {
-	volatile __s64 *kept = tree_node(collected->account, node);
+	struct plimsoll_account *a = account_at(*account);
+	volatile __s64 *kept = tree_node(*account, node);
 
-	if (kept && *kept)
-		collected->pages += __sync_lock_test_and_set(kept, 0);
+	if (a && kept && *kept)
+		add_one(a, USAGE, __sync_lock_test_and_set(kept, 0));
 	return 0;
 }
 
@@ -122,19 +116,23 @@ static __always_inline bool is_too_near(struct plimsoll_account *a)
 __noinline int collect_usage(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
-	struct collected collected = { .account = account };
 	int i;
 
 	for (i = 0; a && i < 2; i++) {
 		narrow_batch(a);
-		collected.pages = 0;
-		bpf_loop(nr_cpus + tree_branches(), collect_node, &collected, 0);
-		if (collected.pages)
-			add_one(a, USAGE, collected.pages);
+		bpf_loop(nr_cpus + tree_branches(), collect_node, &account, 0);
 		if (!is_too_near(a))
 			break;
 	}
 	return 0;
+}
+
+/* Usage for a decision: all of it, where what was charged past the tree leaves too little room for what lies there. */
+static __always_inline __s64 known_usage(struct plimsoll_account *a)
+{
+	if (is_too_near(a))
+		collect_usage(a->index);
+	return a->usage_pages;
 }
 
 /* From here on all is charged to usage_pages at once, until as many let_usage_spread(). It has all now. */
@@ -148,16 +146,6 @@ static __always_inline void charge_at_once(struct plimsoll_account *a)
 static __always_inline void let_usage_spread(struct plimsoll_account *a)
 {
 	__sync_fetch_and_add(&a->direct, -1);
-}
-
-/* As long as it is this user's. */
-static __always_inline void charge_at_once_for_good(struct plimsoll_account *a)
-{
-	if (a->direct & DIRECT_GRANTED)
-		return;
-	__sync_fetch_and_or(&a->direct, DIRECT_GRANTED);
-	__sync_lock_test_and_set(&a->batch, 0);
-	collect_usage(a->index);
 }
 
 /* The batch for usage as it is known. Returns what is known then. */
@@ -194,7 +182,7 @@ static __always_inline __s64 keep(struct plimsoll_account *a, __u32 node, __s64 
 		return pages;
 	now = __sync_fetch_and_add(kept, pages) + pages;
 	/* After that: see above. */
-	most = (__s64)a->batch * batches;
+	most = a->direct ? 0 : (__s64)a->batch * batches;
 	return now < most && now > -most ? 0 : (__s64)__sync_lock_test_and_set(kept, 0);
 }
 
@@ -206,9 +194,9 @@ __noinline __s64 spread(__u32 account, __s64 pages)
 
 	if (!a)
 		return 0;
-	if (a->batch)
+	if (a->batch && !a->direct)
 		pages = keep(a, cpu, pages, 1);
-	if (pages && a->batch && tree_branches())
+	if (pages && a->batch && !a->direct && tree_branches())
 		pages = keep(a, nr_cpus + cpu / FAN_OUT, pages, BRANCH_BATCHES);
 	if (pages)
 		add_one(a, USAGE, pages);

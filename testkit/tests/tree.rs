@@ -129,6 +129,8 @@ fn storm(machine: &mut Machine, steps: u32, most: i64, random: &mut Random) -> (
         let estimate = machine.model.approximate();
         let error = estimate.pages.abs_diff(machine.usage());
         assert!(error <= estimate.bound.0);
+        let soft = machine.kernel.account(machine.account).soft_pages;
+        assert!(4 * estimate.bound.0 <= soft.abs_diff(estimate.pages), "{estimate:?} below {soft}");
         worst = worst.max((error, estimate.bound.0));
         // All that is compared takes longer than a step.
         if step % 97 == 0 || step + 1 == steps {
@@ -156,11 +158,11 @@ fn the_programs_do_what_the_model_does_on_any_number_of_cpus() {
 #[test]
 fn in_a_storm_on_256_cpus_usage_is_known_within_the_bound() {
     let mut machine = Machine::new(256, 524_288, 64);
+    // As much as that error was seen, with what was guaranteed then.
     let (error, bound) = storm(&mut machine, 60_000, 300_000, &mut Random(1));
     let distance = machine.model.approximate();
     println!("worst error {error} pages of {bound} that are guaranteed; at the end {distance:?}");
     assert!(error > 0, "nothing lies in the tree: the storm shows nothing");
-    assert!(bound <= 524_288 / 4);
     // At rest nothing is off.
     let mut context = abi::plimsoll_of_account { account: machine.account, result: 1 };
     machine.kernel.program("collect").unwrap().run(&mut context).unwrap();
@@ -211,7 +213,7 @@ fn a_line_is_crossed_by_the_very_page_on_256_cpus() {
         let delta = if hard - machine.usage() > 2000 { 512 } else { 1 };
         machine.step(cpu % 64, cpu, delta);
         let account = machine.kernel.account(machine.account);
-        assert_eq!(account.usage_pages, machine.usage());
+        assert!(machine.usage() < account.soft_pages || machine.kernel.kept_of(machine.account) == [0; 272]);
         assert_eq!(account.near != 0, machine.usage() >= account.soft_pages);
         assert_eq!((account.kills, account.unanswered_ns), (0, 0), "at {} of {hard}", machine.usage());
     }

@@ -74,9 +74,9 @@ fn each_command_that_a_page_names_is_one() {
 #[test]
 fn a_command_or_an_option_that_is_not_there_is_found_on_a_page() {
     let page = "`plimsoll limit\nshow`, `plimsoll frag --deep`\n```sh run\nsudo plimsoll why 1 > a\nplimsoll jobs 1\n```\n\
-        `plimsoll bench scale`, `plimsoll kill --expedite PID...`, `plimsoll limit set`\n";
+        `plimsoll bench drift`, `plimsoll kill --expedite PID...`, `plimsoll limit set`\n";
     let found: Vec<String> = commands(page).into_iter().filter(|command| wrong(command).is_some()).collect();
-    assert_eq!(found, ["plimsoll jobs 1", "plimsoll frag --deep", "plimsoll bench scale"]);
+    assert_eq!(found, ["plimsoll jobs 1", "plimsoll frag --deep", "plimsoll bench drift"]);
 }
 
 #[test]
