@@ -14,7 +14,7 @@ const SEEDS: u64 = 1000;
 const STEPS: u64 = 800;
 
 /// Each found a mistake that no lower one did, when this was written down: they are tried first, as others take minutes.
-const LIKELY: [u64; 18] = [1, 4, 10, 11, 17, 27, 30, 39, 46, 53, 56, 111, 138, 246, 261, 1041, 2478, 3319];
+const LIKELY: [u64; 13] = [1, 4, 13, 17, 27, 39, 46, 53, 197, 690, 913, 1041, 2478];
 
 struct Mistake {
     what: &'static str,
@@ -94,9 +94,6 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
         "	now = read_remainder(base, *offset);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
-    "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
-        "	e->epoch = a->exact;\n	pages = settle_all_cpus(e->mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
-        => "	e->epoch = a->exact;\n	return usage;";
     "whoever changes the own line has it ratcheted past the one in force" in "limits/calls.h":
         "	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)\n		reach = a->effective_pages;\n" => "";
     "who dies counts as living" in "limits/largest.h":
@@ -138,6 +135,9 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	a = pages ? charge(e, pages, &usage) : 0;" => "	a = 0;";
     "an address is its last owner's still after a fork" in "limits.bpf.c":
         "		drop_stale(mm, child);\n" => "		{ }\n";
+    "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
+        "	e->epoch = a->exact;\n	pages = settle_all_cpus(e->mm);\n	if (pages)\n		charge(e, pages, &usage);\n"
+        => "	e->epoch = a->exact;\n";
     "what lies in a tree stays there as the line comes near" in "limits/tree.h":
         "		bpf_loop(nr_cpus + tree_branches(), collect_node, &account, 0);\n" => "";
     "usage comes near, and lies in its tree still" in "limits/tree.h":
@@ -182,14 +182,10 @@ fn found(mistake: &Mistake) -> Option<u64> {
 
 #[test]
 fn each_planted_mistake_is_found() {
-    let only = std::env::var("ONLY").ok();
     let next = AtomicUsize::new(0);
     let look = || {
         let mut missed = Vec::new();
         while let Some(mistake) = MISTAKES.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if only.as_ref().is_some_and(|only| !mistake.file.contains(only.as_str())) {
-                continue;
-            }
             match found(mistake) {
                 Some(seed) => println!("{}: seed {seed}", mistake.what),
                 None => missed.push(mistake.what),
