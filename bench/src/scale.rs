@@ -2,8 +2,8 @@
 //! CPUs write is counted in the model of the tree of counters, which a test holds to the programs; how long that takes is
 //! worked out of one figure that is measured here.
 
-use crate::{cpus, error::BenchError, options::Options, report::BenchReport};
-use plimsoll_policy::counter::{FAN_OUT, Shape, Tree};
+use crate::{cpus, error::BenchError, options::Options, report::BenchReport, statistics::Summary};
+use plimsoll_policy::counter::{FAN_OUT, Shape, Tree, kernel_batch};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -26,9 +26,7 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
         report.note("one CPU alone: how long a line takes from one CPU to another is not known here");
     }
     report.add_row("a line of memory", ("from CPU to CPU", &transfer), "ns");
-    let mut sorted = transfer;
-    sorted.sort_by(f64::total_cmp);
-    let line_ns = sorted.get(sorted.len() / 2).copied();
+    let line_ns = Summary::of(&transfer).map(|line| line.p50);
     for cpus in MACHINES {
         machine(cpus, line_ns, options, report);
     }
@@ -38,6 +36,9 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
     );
     Ok(())
 }
+
+/// Of a turn: the other side cannot play.
+const GIVEN_UP: u64 = u64::MAX;
 
 /// What each of so many took, round by round, in nanoseconds: two threads on two CPUs write the same line in turns.
 fn transfers(rounds: usize, times: u64) -> Result<Vec<f64>, BenchError> {
@@ -49,10 +50,15 @@ fn transfers(rounds: usize, times: u64) -> Result<Vec<f64>, BenchError> {
     for _ in 0..rounds {
         let turn = AtomicU64::new(0);
         let play = |cpu: usize, side: u64| -> Result<(), BenchError> {
-            cpus::use_only(&[cpu])?;
+            cpus::use_only(&[cpu]).inspect_err(|_| turn.store(GIVEN_UP, Ordering::Release))?;
             for time in 0..times {
-                while turn.load(Ordering::Acquire) != 2 * time + side {
+                let mut whose = turn.load(Ordering::Acquire);
+                while whose != 2 * time + side && whose != GIVEN_UP {
                     std::hint::spin_loop();
+                    whose = turn.load(Ordering::Acquire);
+                }
+                if whose == GIVEN_UP {
+                    break;
                 }
                 turn.fetch_add(1, Ordering::AcqRel);
             }
@@ -61,7 +67,8 @@ fn transfers(rounds: usize, times: u64) -> Result<Vec<f64>, BenchError> {
         let begun = Instant::now();
         thread::scope(|scope| {
             let sides = [(first, 0), (second, 1)].map(|(cpu, side)| scope.spawn(move || play(cpu, side)));
-            sides.into_iter().try_for_each(|side| side.join().unwrap_or(Ok(())))
+            // Neither panics.
+            sides.into_iter().filter_map(|side| side.join().ok()).collect::<Result<(), _>>()
         })?;
         all.push(begun.elapsed().as_nanos() as f64 / (2 * times) as f64);
     }
@@ -76,9 +83,9 @@ struct Shared {
 }
 
 fn machine(cpus: u32, line_ns: Option<f64>, options: &Options, report: &mut BenchReport) {
-    let kernel_batch = f64::from((2 * cpus).max(32));
+    let batch = f64::from(kernel_batch(cpus));
     let atomic = Shared { total: 1000.0, branches: 0.0 };
-    let percpu = Shared { total: 1000.0 / kernel_batch, branches: 0.0 };
+    let percpu = Shared { total: 1000.0 / batch, branches: 0.0 };
     let mib = |pages: f64| pages / PAGES_PER_MIB as f64;
     for distance in DISTANCES_MIB {
         let case = format!("{cpus} CPUs, {distance} MiB below the soft limit");
@@ -88,7 +95,7 @@ fn machine(cpus: u32, line_ns: Option<f64>, options: &Options, report: &mut Benc
         let (tree, bound) = tree(cpus, distance * PAGES_PER_MIB);
         let all = [
             ("one atomic", atomic, 0.0),
-            ("percpu_counter", percpu, mib(f64::from(cpus) * kernel_batch)),
+            ("percpu_counter", percpu, mib(f64::from(cpus) * batch)),
             ("tree", tree, mib(bound)),
         ];
         for (variant, shared, bound) in all {

@@ -150,7 +150,7 @@ struct plimsoll_family {
  */
 #define PLIMSOLL_STRAYS_MOST 1024
 
-/* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
+/* One account. The first 64 bytes, a cache line, are what an event far from the line touches; and `batch` and `direct`. */
 #define PLIMSOLL_TOLD_NOTIFIED 1 /* that the line was crossed, whose action is to notify */
 #define PLIMSOLL_TOLD_COPIES 2   /* that copies could bring it near; until they are measured */
 

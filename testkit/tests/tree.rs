@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use plimsoll_policy::counter::{Shape, Tree};
+use plimsoll_policy::counter::{Shape, Tree, kernel_batch};
 use plimsoll_sys::bpf::{Call as _, Table as _};
 use plimsoll_testkit::{Cpus, FakeKernel, Settings, Task};
 use plimsoll_wire::abi;
@@ -54,10 +54,9 @@ impl Machine {
 
     /// As [`Machine::new`], with the programs loaded anew.
     fn on(kernel: Rc<FakeKernel>, cpus: u32, hard: i64, processes: u32) -> Self {
-        let batch = (2 * cpus).max(32);
         kernel.load(&Settings {
             cpus,
-            batch,
+            batch: kernel_batch(cpus),
             charged_members: 0b110,
             // More than any line here: each event is looked at, as on hundreds of CPUs.
             loose_pages_per_mm: 1 << 20,

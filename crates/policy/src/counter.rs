@@ -30,6 +30,13 @@ const ROOM_PER_BOUND: u64 = 5;
 /// In halves: from there on the batch becomes larger.
 const WIDEN_FROM_HALVES: u64 = 11;
 
+/// What a CPU keeps to itself of a counter of the kernel's, less than this: `percpu_counter_batch = max(32, 2 * online CPUs)`
+/// (lib/percpu_counter.c, 6.2 to 7.2).
+pub const fn kernel_batch(cpus: u32) -> u32 {
+    let batch = cpus.saturating_mul(2);
+    if batch < 32 { 32 } else { batch }
+}
+
 /// The tree of a machine with so many CPUs. They are possible ones, by number: what one that is offline kept stays there
 /// until it is collected, and a number that is missing keeps nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

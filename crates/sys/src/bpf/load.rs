@@ -10,7 +10,10 @@ use super::{
 };
 use crate::process::page_size;
 use libbpf_rs::{MapCore as _, MapFlags};
-use plimsoll_policy::{counter::Shape, reservation::ALLOWANCE};
+use plimsoll_policy::{
+    counter::{Shape, kernel_batch},
+    reservation::ALLOWANCE,
+};
 use plimsoll_wire::abi;
 use zerocopy::IntoBytes as _;
 
@@ -70,9 +73,9 @@ pub struct LoadOptions {
 }
 
 /// How far one address space's charge may lag while its account is not exact: what each CPU may hold unfolded in each
-/// counter, less than `percpu_counter_batch = max(32, 2 * online CPUs)` (lib/percpu_counter.c, 6.2 to 7.2).
+/// counter.
 fn loose_pages(cpus: u32, slots: u32) -> u32 {
-    cpus.saturating_mul(slots).saturating_mul(cpus.saturating_mul(2).max(32))
+    cpus.saturating_mul(slots).saturating_mul(kernel_batch(cpus))
 }
 
 fn value_bytes(cpus: u32, slots: u32) -> u32 {
