@@ -28,7 +28,7 @@ readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_s
 readonly mebibytes=2560 filled_mebibytes=1024
 # Of the smallest machine there is: NAME@small.
 readonly small_mebibytes=512
-readonly filling='lab_workingset workingset workingset_programs'
+readonly filling='lab_memory lab_workingset workingset workingset_programs'
 # Each in one of its own: it leaves memory in pieces, and it goes by what a disk to swap to can take a second, in MiB.
 readonly apart='lab_fragmentation lab_suite' swap_mebibytes=40
 

@@ -34,8 +34,9 @@ fn write(fixture: &Fixture, settings: &[&str]) -> Written {
 fn end_at_the_line(fixture: &Fixture, line: u64, settings: &[&str]) -> u64 {
     fixture.owns(ALICE);
     fixture.limit(ALICE, &line.to_string(), &[]);
+    let before = fixture.history().len();
     let Written { peak, left } = write(fixture, settings);
-    let first = fixture.incidents(1).remove(0);
+    let first = fixture.incidents(before + 1).remove(before);
     assert!(first["usage_bytes"].as_u64().unwrap() <= line + PAST, "{settings:?}: {first}");
     assert!(left <= line, "{settings:?}: {left} bytes are left at a line of {line}");
     wait_for("all have ended", || fixture.usage_pages(ALICE) == 0);
@@ -53,8 +54,8 @@ fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
 /// pages do, by another program.
 #[test]
 fn so_they_do_however_they_write() {
+    let fixture = fixture!();
     for by in ["--by=1", "--by=2", "--by=3", "--by=4", "--by=5", "--by=10"] {
-        let fixture = fixture!();
         let peak = end_at_the_line(&fixture, 150 << 20, &["--children=4", "--mebibytes=100", by]);
         assert!(peak <= 300 << 20, "{by}: {peak}");
     }
@@ -76,9 +77,9 @@ fn thousands_of_small_children_end_at_the_line() {
 /// Their counters stay what they were: each takes a page of its own and gives up one that it shares.
 #[test]
 fn so_do_those_that_take_new_pages_for_those_they_share() {
+    let fixture = fixture!();
     for by in ["--by=6", "--by=7", "--by=8", "--by=9"] {
         for size in [["--children=24", "--mebibytes=48"], ["--children=3", "--mebibytes=100"]] {
-            let fixture = fixture!();
             let line = 128 << 20;
             let mut settings = [&size[..], &[by, "--no-thp"]].concat();
             // Some of these a survey alone finds, within half a second or as soon as it has a CPU.

@@ -5,14 +5,18 @@
 mod support;
 
 use serde_json::Value;
-use std::process::Command;
+use std::{process::Command, sync::LazyLock};
 use support::{ALICE, guest};
+
+/// What `doctor` finds: it is asked once, as it loads all programs.
+static TOLD: LazyLock<Value> = LazyLock::new(|| {
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["doctor", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+});
 
 /// Whether `doctor` finds a feature here.
 fn has(feature: &str) -> bool {
-    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["doctor", "--json"]).output().unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let features = told["features"].as_array().unwrap();
+    let features = TOLD["features"].as_array().unwrap();
     let found =
         features.iter().find(|one| one["name"] == feature).unwrap_or_else(|| panic!("no '{feature}'"));
     found["present"].as_bool().unwrap()

@@ -196,14 +196,15 @@ fn a_machine_whose_cpus_idle_wakes_nobody() {
     for account in [&account, "system"] {
         fixture.ok(&["limit", "set", account, "64M", "--action", "notify"]);
     }
-    let fewest = |times, span| (0..times).map(|_| wake_ups_in(&fixture, span)).min().unwrap();
+    let woken_in = |seconds| wake_ups_in(&fixture, Duration::from_secs(seconds));
     // The question takes some, for it has a CPU work, which is a time to look.
     std::thread::sleep(Duration::from_secs(3));
-    let question = fewest(4, Duration::from_secs(1));
-    // What else a guest does now and then: the best of some. A timer would come eight times more.
-    let woken = fewest(5, Duration::from_secs(9));
-    println!("MEASURED: woken {question} times in 1 s, {woken} in 9 s");
-    assert!(woken <= question + 5, "woken {woken} times in 9 s at least, {question} in 1 s");
+    let question = (0..4).map(|_| woken_in(1)).min().unwrap();
+    // One of five, as a guest has other things to do now and then. A timer would come eight times more.
+    let mut spans = (0..5).map(|_| woken_in(9)).inspect(|woken| {
+        println!("MEASURED: woken {question} times in 1 s, {woken} in 9 s");
+    });
+    assert!(spans.any(|woken| woken <= question + 5), "woken more often in each of five times 9 s");
     fixture.ok(&["limit", "clear", "system"]);
     fixture.ok(&["limit", "set", &account, "64M"]);
     std::thread::sleep(Duration::from_secs(3));
