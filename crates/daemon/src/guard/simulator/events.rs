@@ -5,7 +5,10 @@ use super::{
     seam::{Granting, Machine, SimGrants},
     world::{Crash, DAEMON, INIT, Memory, PROCESSES_MAX, World},
 };
-use plimsoll_policy::units::{Pages, Pid};
+use plimsoll_policy::{
+    counter::kernel_batch,
+    units::{Pages, Pid},
+};
 use plimsoll_sys::bpf::Reserved;
 use plimsoll_wire::abi::{PLIMSOLL_MEMBER_ANON, PLIMSOLL_MEMBER_SWAP};
 
@@ -681,7 +684,7 @@ impl World {
         }
         let faults = &self.faults;
         let cpus = faults.other_cpus + 1;
-        let batch = (cpus * 2).max(32);
+        let batch = kernel_batch(cpus);
         let (members, slots) = if faults.charges_all { (0b1111, 4) } else { (0b110, 2) };
         self.loose_pages = (cpus * slots * batch).into();
         let settings = plimsoll_testkit::Settings {

@@ -14,7 +14,7 @@ const SEEDS: u64 = 1000;
 const STEPS: u64 = 800;
 
 /// Each found a mistake that no lower one did, when this was written down: they are tried first, as others take minutes.
-const LIKELY: [u64; 13] = [1, 4, 13, 17, 27, 39, 46, 53, 197, 690, 913, 1041, 2478];
+const LIKELY: [u64; 12] = [1, 4, 13, 17, 19, 27, 46, 53, 127, 197, 690, 1041];
 
 struct Mistake {
     what: &'static str,
@@ -174,7 +174,8 @@ fn found(mistake: &Mistake) -> Option<u64> {
     assert_eq!(text.matches(mistake.right).count(), 1, "{}: {}", mistake.file, mistake.what);
     fs::write(&file, text.replace(mistake.right, mistake.wrong)).unwrap();
     let programs = folder.path().join("limits.so");
-    compile(folder.path(), &programs, &["-w"]).unwrap();
+    // To compile takes longer than to run what was compiled.
+    compile(folder.path(), &programs, &["-w", "-O0"]).unwrap();
     let kernel = FakeKernel::open(&programs).unwrap();
     let mut seeds = LIKELY.into_iter().chain((1..=SEEDS).filter(|seed| !LIKELY.contains(seed)));
     seeds.find(|seed| simulate_quietly(*seed, STEPS, &kernel).is_err())

@@ -616,6 +616,8 @@ impl World {
         };
         let most = account.processes * super::ALLOWANCE_PAGES;
         let kept = account.copyable_pages.clamp(0, most).cast_unsigned();
+        // Also what the programs did not know of.
+        let usage = usage.max(account.usage_pages.max(0).cast_unsigned());
         if usage + kept + headroom > account.hard_pages.cast_unsigned() {
             self.oracle.breaks(format!("granted up to {usage} of {account:?}"));
         }
