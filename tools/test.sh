@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never
 [ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
 # Where setup.sh found a compiler, and what it unpacked instead of installing it.
 export PATH=$PWD/target/tools/rust:$PATH:$PWD/target/tools/usr/bin
-# Nothing is built a second time there.
+# CI builds everything once, and has no use for what would make the next build quicker.
 [ "${CI:-}" != true ] || export CARGO_INCREMENTAL=0
 mkdir -p target/lab
 log=target/test.log
