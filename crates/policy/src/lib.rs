@@ -22,6 +22,7 @@ pub mod counter;
 pub mod frag;
 pub mod human;
 pub mod incident;
+pub mod jobserver;
 pub mod last_defence;
 pub mod limits;
 pub mod lines;
