@@ -87,10 +87,22 @@ impl PidFd {
     /// [`ProcessError::Vanished`] when the process has been waited for (a zombie takes signals and ignores them),
     /// [`ProcessError::Denied`] when a security module or a missing capability forbids it. Nothing was sent then.
     pub fn send_signal(&self, signal: Signal) -> Result<(), ProcessError> {
-        let signal = match signal {
+        self.send(match signal {
             Signal::Term => rustix::process::Signal::TERM,
             Signal::Kill => rustix::process::Signal::KILL,
-        };
+        })
+    }
+
+    /// Stops it (`SIGSTOP`), or has it go on (`SIGCONT`). Its parent is told by `SIGCHLD`, unless it wants to hear of ends
+    /// only.
+    ///
+    /// # Errors
+    /// As [`PidFd::send_signal`].
+    pub fn set_stopped(&self, stopped: bool) -> Result<(), ProcessError> {
+        self.send(if stopped { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT })
+    }
+
+    fn send(&self, signal: rustix::process::Signal) -> Result<(), ProcessError> {
         pidfd_send_signal(&self.fd, signal)
             .map_err(|errno| ProcessError::of_process(self.pid, "send a signal", errno))
     }

@@ -76,6 +76,12 @@ impl Process {
         self.memory.map(|memory| memory.usage())
     }
 
+    /// Stopped by a signal, `SIGSTOP` or a terminal's.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state == ProcessState::Stopped
+    }
+
     /// Exited, and only its number is left.
     #[must_use]
     pub fn is_zombie(&self) -> bool {
@@ -167,6 +173,22 @@ impl ProcRoot {
             }
         }
         Ok(counts)
+    }
+
+    /// The number of every process, in order: a hundredth of the price of [`ProcRoot::processes`].
+    ///
+    /// # Errors
+    /// By what the kernel says.
+    pub fn pids(&mut self) -> Result<Vec<Pid>, ProcessError> {
+        let failed = |errno| ProcessError::of_machine("list /proc", errno);
+        let listing = &mut self.listing;
+        seek(&listing.dir, SeekFrom::Start(0)).map_err(failed)?;
+        let mut entries = RawDir::new(&listing.dir, listing.names.spare_capacity_mut());
+        let mut pids = Vec::new();
+        while let Some(entry) = entries.next() {
+            pids.extend(number(entry.map_err(failed)?.file_name()));
+        }
+        Ok(pids)
     }
 
     /// One process, as [`ProcRoot::processes`] shows it; a zombie, too.
