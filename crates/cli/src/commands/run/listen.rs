@@ -2,7 +2,7 @@
 
 use super::{
     events::concerns,
-    watch::{ANSWER, Watched, enter},
+    watch::{Watched, enter},
 };
 use crate::commands::jobs::{processes, view_of};
 use plimsoll_api::{
@@ -26,7 +26,7 @@ use std::{
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 /// The same of one that was told of to nobody, while there was no daemon.
 const WRITTEN_BEFORE: Duration = Duration::from_millis(200);
-/// How long the daemon is tried while it has no connection for us.
+/// How long the daemon is tried, and may take over an answer.
 const TRIED_FOR: Duration = Duration::from_secs(10);
 /// From one try to reach the pressure socket to the next.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -43,7 +43,6 @@ pub(super) fn listen(watched: &Mutex<Watched>) {
         let watched = enter(watched);
         (watched.socket.clone(), watched.id)
     };
-    // What happens before anybody listens is told with the next word, or at the end.
     let mut is_first = true;
     while !enter(watched).over {
         // A daemon that is started again is found again.
@@ -65,22 +64,44 @@ pub(super) fn words_of(socket: &Path, id: JobId) -> io::Result<BufReader<UnixStr
 
 /// Until the connection ends.
 fn hear(mut words: BufReader<UnixStream>, watched: &Mutex<Watched>, is_first: bool) {
-    let (mut word, mut listens) = (String::new(), false);
-    // Until it is listened for this job, words are of the user's line.
-    while words.read_line(&mut word).is_ok_and(|length| length > 0) && !enter(watched).over {
-        let (is_near, within) = match word.as_str() {
-            "near\n" => (true, Some(Duration::ZERO)),
-            "incident\n" => (false, Some(WRITTEN_WITHIN)),
-            _ => (false, Some(WRITTEN_BEFORE).filter(|_| !is_first)),
+    let (mut word, mut listens, mut is_owed) = (String::new(), false, false);
+    while !enter(watched).over {
+        words.get_ref().set_read_timeout(is_owed.then_some(WRITTEN_BEFORE)).ok();
+        let is_word = match words.read_line(&mut word) {
+            Ok(0) => return,
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(_) => return,
         };
+        let (is_near, within) = match word.as_str() {
+            "near\n" => (true, Duration::ZERO),
+            "incident\n" => (false, WRITTEN_WITHIN),
+            // The job may have begun before: it is looked at, and once more for what was not written by then.
+            LISTENING if is_first => (false, Duration::ZERO),
+            _ if is_word => (false, WRITTEN_BEFORE),
+            _ => (false, Duration::ZERO),
+        };
+        // Until it is listened for this job, words are of the user's line.
         listens |= word == LISTENING;
-        word.clear();
-        let Some(within) = within.filter(|_| listens) else { continue };
-        let question = Question { within, is_near, ..enter(watched).question() };
-        // Nobody who waits for the program's end waits for this.
-        let news = question.ask(Instant::now() + TRIED_FOR);
-        news.into_iter().for_each(|news| enter(watched).take(news));
+        let is_begin = word == LISTENING && is_first;
+        if is_word {
+            word.clear();
+        }
+        if listens {
+            // A daemon that is late is asked again.
+            is_owed = !look(watched, within, is_near) || is_begin;
+        }
     }
+}
+
+/// Whether the daemon has answered.
+fn look(watched: &Mutex<Watched>, within: Duration, is_near: bool) -> bool {
+    let question = Question { within, is_near, ..enter(watched).question() };
+    // Nobody who waits for the program's end waits for this.
+    let news = question.ask(Instant::now() + TRIED_FOR);
+    let has_answered = news.is_some();
+    news.into_iter().for_each(|news| enter(watched).take(news));
+    has_answered
 }
 
 /// What the daemon is asked, over one connection.
@@ -109,7 +130,8 @@ pub(super) struct News {
 impl Question {
     /// `None`: it does not answer.
     pub(super) fn ask(&self, until: Instant) -> Option<News> {
-        Client::ask(&self.socket, ANSWER, until, |daemon| self.ask_over(daemon)).ok()
+        let answer = until.saturating_duration_since(Instant::now());
+        Client::ask(&self.socket, answer, until, |daemon| self.ask_over(daemon)).ok()
     }
 
     fn ask_over(&self, daemon: &mut Client) -> Result<News, CallError> {
