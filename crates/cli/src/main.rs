@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon and its questions to the name services, what `run` runs when a line is near, the workloads of the benches and of the
-/// demo.
+/// daemon and its questions to the name services, what `run` runs when a line is near, the workloads of the benches and of
+/// the demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
@@ -62,6 +62,7 @@ fn inner_part() -> Option<ExitCode> {
         plimsoll_daemon::directory::lookup::SUBCOMMAND => {
             Some(ended(plimsoll_daemon::directory::lookup::main().map(|()| Exit::Done)))
         }
+        run::HAVE_GO_ON => Some(ended(run::have_go_on().map(|()| Exit::Done))),
         run::LET_THROUGH => Some(ended(Err(run::let_signals_through(std::env::args_os().skip(2))))),
         "bench-workload" => {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());

@@ -1,14 +1,22 @@
-//! Jobs that wait until memory can be promised to them: `plimsoll run --reserve --wait`.
+//! Jobs that wait until memory can be promised to them, `plimsoll run --reserve --wait`; and processes of a job that take
+//! turns, `plimsoll run --jobserver`.
 #![cfg(test)]
 
 mod support;
 
+use plimsoll_wire::text::ProcessState;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
 use support::{
-    ALICE, BOB, Fixture, assert_has,
-    program::{Program, by_shell},
+    ALICE, BOB, Fixture, assert_has, exact,
+    program::{PYTHON, Program, by_shell},
     until, wait_for,
 };
 
@@ -312,4 +320,123 @@ fn one_that_is_watched_begins_when_it_has_its_turn() {
     end(&mut holds);
     watched.stage("begun");
     wait_for("it is told", || std::fs::read_to_string(&events).unwrap().contains("\"started\""));
+}
+
+/// Takes so many MiB, one after the other, keeps them for a moment, and ends.
+const STEP: &str = "\
+import mmap, sys, time
+size = int(sys.argv[1]) << 20
+kept = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, size, 4096):
+    kept[at] = 1
+    if at % (1 << 20) == 0: time.sleep(0.01)
+time.sleep(0.2)
+";
+
+/// A folder with a makefile that compiles twelve objects and then links them, all at once.
+fn project(fixture: &Fixture) -> PathBuf {
+    let folder = fixture.path("project");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("step.py"), STEP).unwrap();
+    let steps: Vec<String> = (1..=12).map(|number| format!("link{number}")).collect();
+    let makefile = format!(
+        "all: {}\nlink%: object%\n\t@{PYTHON} -IS step.py 60\nobject%:\n\t@{PYTHON} -IS step.py 2\n",
+        steps.join(" ")
+    );
+    fs::write(folder.join("Makefile"), makefile).unwrap();
+    folder
+}
+
+#[test]
+fn steps_of_a_build_that_do_not_fit_together_take_turns_by_a_jobserver() {
+    let fixture = fixture!();
+    let folder = project(&fixture);
+    let make = |options: &[&str], own: &[&str]| {
+        let mut command = fixture.plimsoll_as(ALICE);
+        command.args(["run", "--limit", "256M"]).args(options).args(["--", "make", "-s"]).args(own);
+        command.current_dir(&folder).stderr(Stdio::null()).status().unwrap().code()
+    };
+    assert_eq!(make(&[], &["-j12"]), Some(2));
+    let killed = fixture.incidents(1).len();
+    assert_eq!(make(&["--jobserver=12"], &[]), Some(0));
+    assert_eq!(fixture.history().len(), killed);
+}
+
+/// Two steps at once that would not fit, as far as is known; each leaves a file when it is done. Comes back with the one
+/// that is held.
+fn two_steps(fixture: &Fixture, first: &str) -> (Program, u32, PathBuf) {
+    let folder = project(fixture);
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let step = |name: &str| format!("({PYTHON} -IS step.py 24 && touch {name}) &");
+    let script = format!("{first} {} {} wait", step("one"), step("two"));
+    let mut command = fixture.plimsoll_as(ALICE);
+    command.args(["run", "--limit", "64M", "--jobserver", "--", "sh", "-c", &script]);
+    let run = Program::of(command.current_dir(&folder));
+    let stopped = |pid: &u32| {
+        let stat = exact::stat(*pid);
+        stat.is_some_and(|stat| stat.state == ProcessState::Stopped && stat.comm.to_string() == "python3")
+    };
+    let held = || exact::processes_of(ALICE).into_iter().find(stopped);
+    let held = until("one is held", Duration::from_secs(20), held);
+    (run, held, folder)
+}
+
+#[test]
+fn who_is_held_goes_on_when_whoever_holds_it_is_killed() {
+    let fixture = fixture!();
+    let (mut run, held, folder) = two_steps(&fixture, "");
+    run.signal(Signal::KILL);
+    run.killed();
+    wait_for("it goes on", || exact::state(held) != Some(ProcessState::Stopped));
+    wait_for("both are done", || folder.join("one").exists() && folder.join("two").exists());
+    wait_for("nobody is left", || exact::processes_of(ALICE).is_empty());
+}
+
+#[test]
+fn who_was_stopped_by_its_user_stays_so() {
+    let fixture = fixture!();
+    let (mut run, _, folder) = two_steps(&fixture, "sleep 600 & kill -STOP $!;");
+    wait_for("both are done", || folder.join("one").exists() && folder.join("two").exists());
+    let stopped = exact::processes_of(ALICE)
+        .into_iter()
+        .filter(|pid| exact::state(*pid) == Some(ProcessState::Stopped));
+    let stopped: Vec<u32> = stopped.collect();
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    run.signal(Signal::TERM);
+    run.end();
+    assert_eq!(exact::state(stopped[0]), Some(ProcessState::Stopped));
+    fixture.run_as(ALICE, &["jobs", "end", "1", "--now"]);
+    wait_for("nobody is left", || exact::processes_of(ALICE).is_empty());
+}
+
+#[test]
+fn a_jobserver_is_told_as_make_can_take_it_and_goes_with_the_program() {
+    let fixture = fixture!();
+    let flags = |version: &str| {
+        let folder = fixture.path(version);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("make"), format!("#!/bin/sh\necho 'GNU Make {version}'\n")).unwrap();
+        fs::set_permissions(folder.join("make"), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = fixture.plimsoll_as(ALICE);
+        let script = "echo $MAKEFLAGS; test -p \"${MAKEFLAGS#*fifo:}\" && ls -ld \"$(dirname \"${MAKEFLAGS#*fifo:}\")\"; true";
+        command.args(["run", "--jobserver=3", "--", "sh", "-c", script]);
+        command.env("PATH", format!("{}:/usr/bin:/bin", folder.display())).env("MAKEFLAGS", "k -j9");
+        let told = command.output().unwrap();
+        assert!(told.status.success(), "{told:?}");
+        String::from_utf8(told.stdout).unwrap()
+    };
+    let (named, numbered) = (flags("4.4.1"), flags("4.3"));
+    let path = named.lines().next().and_then(|line| line.strip_prefix("k -j3 --jobserver-auth=fifo:"));
+    let path = Path::new(path.unwrap_or_else(|| panic!("{named}")));
+    // Nobody else takes tokens, and nothing stays; also of a job that does not begin.
+    assert!(named.contains("\ndrwx------"), "{named}");
+    assert!(!path.exists() && !path.parent().unwrap().exists());
+    let folder = fixture.path("empty");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = fixture.plimsoll_as(ALICE);
+    command.args(["run", "--jobserver", "--reserve", "999G", "--", "true"]).env("TMPDIR", &folder);
+    assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(125));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    assert!(numbered.starts_with("k -j3 --jobserver-auth=") && !numbered.contains("fifo"), "{numbered}");
 }

@@ -23,7 +23,7 @@ const ORDER: [&str; 12] = [
 ];
 
 /// Of the command line, what may use the crates below.
-const NOT_EVERYDAY: [&str; 11] = [
+const NOT_EVERYDAY: [&str; 12] = [
     "main.rs",
     "commands/bench",
     "commands/daemon",
@@ -33,6 +33,7 @@ const NOT_EVERYDAY: [&str; 11] = [
     "commands/jobs",
     "commands/kill",
     "commands/run/child",
+    "commands/run/jobserver",
     "commands/run/watch",
     "commands/simulate",
 ];

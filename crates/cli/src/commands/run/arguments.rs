@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     /// What crossing that line does [default: kill].
     #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(Action::ALL.map(Action::text)))]
     pub(super) action: Option<String>,
-    /// Refuse what is past that line when it is asked for, and end nobody: --action deny. What CMD may write to counts, touched
-    /// or not; malloc is NULL, mmap, brk and fork fail with ENOMEM.
+    /// Refuse what is past that line when it is asked for, and end nobody: --action deny. What CMD may write to counts,
+    /// touched or not; malloc is NULL, mmap, brk and fork fail with ENOMEM.
     #[arg(long, requires = "limit", conflicts_with_all = ["action", "soft", "on_near"])]
     pub(super) strict: bool,
     /// Start CMD only if so much can be promised to it, of your line and of what the machine has free: 512M, 25%, or bytes.
@@ -33,14 +33,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, requires = "reserve")]
     #[expect(clippy::option_option, reason = "it may be given without a time")]
     pub(super) wait: Option<Option<u64>>,
+    /// Serve make's jobserver: JOBS processes at once [default: as many as there are CPUs], and fewer while what they come
+    /// to would not fit under the line. Of those that begin at once some are stopped until there is room.
+    #[arg(long, value_name = "JOBS", num_args = 0..=1, require_equals = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[expect(clippy::option_option, reason = "it may be given without a number")]
+    pub(super) jobserver: Option<Option<u32>>,
     /// What the job is called in lists.
     #[arg(long)]
     pub(super) name: Option<String>,
     /// Write a line of JSON to this descriptor for each event: waiting, started, near, killed, refused, crossed, ended.
     #[arg(long, value_name = "N")]
     pub(super) status_fd: Option<u32>,
-    /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8 and
-    /// each 16 s while it stays there. It is ended after 10 s. Give it last: it goes on to the next '--'.
+    /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8
+    /// and each 16 s while it stays there. It is ended after 10 s. Give it last: it goes on to the next '--'.
     #[arg(long, value_name = "COMMAND", num_args = 1.., requires = "limit")]
     #[arg(allow_hyphen_values = true, value_terminator = "--")]
     pub(super) on_near: Vec<OsString>,
@@ -66,7 +72,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Whether this process stays beside it.
     pub(super) fn is_watched(&self) -> bool {
-        self.job_fd.is_none() && (self.status_fd.is_some() || !self.on_near.is_empty() || self.end_orphans)
+        let is_wanted = self.status_fd.is_some() || !self.on_near.is_empty();
+        self.job_fd.is_none() && (is_wanted || self.end_orphans || self.jobserver.is_some())
     }
 
     /// Whether memory past the line is refused.

@@ -1,7 +1,10 @@
 //! The program that is watched over: a process like this one starts the job and takes the program's place. Signals go to it,
 //! and it ends with this process.
 
-use super::arguments::{Arguments, not_started};
+use super::{
+    arguments::{Arguments, not_started},
+    jobserver::Tokens,
+};
 use crate::{exit::Failure, interrupt::Interrupt};
 use nix::{
     errno::Errno,
@@ -40,8 +43,8 @@ pub(super) const HANDED_ON: [Signal; 4] =
 /// What is told of a job is shorter.
 const JOB_BYTES_MAX: u64 = 4096;
 
-/// The part of this program that lets signals through and takes in another: those that are held back here are held back in all
-/// that this process starts.
+/// The part of this program that lets signals through and takes in another: those that are held back here are held back in
+/// all that this process starts.
 pub(crate) const LET_THROUGH: &str = "let-signals-through";
 
 /// Takes the place of this process. What came in the way.
@@ -107,13 +110,23 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn start(arguments: &Arguments, socket: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(
+        arguments: &Arguments,
+        socket: &Path,
+        tokens: Option<&mut Tokens>,
+    ) -> Result<Self, Failure> {
         let (job, tells) = pipe().map_err(not_started)?;
         let mut command = Command::new(OWN);
         command.arg0("plimsoll").arg("--socket").arg(socket).arg("run").args(arguments.for_a_job());
         command.arg(format!("--job-fd={}", tells.as_raw_fd())).arg("--").args(&arguments.command);
         fcntl_setfd(&tells, FdFlags::empty()).map_err(not_started)?;
+        if let Some(tokens) = tokens.as_deref() {
+            tokens.tell(&mut command);
+        }
         let child = command.spawn().map_err(not_started)?;
+        if let Some(tokens) = tokens {
+            tokens.close_inherited();
+        }
         let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = number.ok_or_else(|| not_started("it has no number"))?;
         let held = pidfd_open(pid, PidfdFlags::empty()).map_err(not_started)?;
@@ -123,6 +136,11 @@ impl Child {
             held,
             job: Some(BufReader::new(job.take(JOB_BYTES_MAX))),
         })
+    }
+
+    /// The program's number.
+    pub(super) fn number(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until something happens to it, and hands on what this process is sent meanwhile.

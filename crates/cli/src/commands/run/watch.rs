@@ -1,11 +1,13 @@
 //! Watches over a job: stays beside the program, tells what becomes of the job, and ends as the program does.
 //!
-//! The first thread waits for the program and for signals, and for nothing else. A daemon that is gone, or late, costs events.
+//! The first thread waits for the program and for signals, and for nothing else. A daemon that is gone, or late, costs
+//! events.
 
 use super::{
     arguments::{Arguments, not_started},
     child::{Child, HANDED_ON, Happened, end_as, shown, with_signals},
     events::{Event, Lines, What, processes},
+    jobserver::{Jobserver, Tokens},
     listen::{News, Question, left_behind, listen},
     program,
 };
@@ -25,7 +27,7 @@ use plimsoll_api::{
 use plimsoll_policy::{
     account::{Account, Counted},
     incident::Outcome,
-    units::JobId,
+    units::{JobId, Pid},
 };
 use plimsoll_sys::process::named_descriptor;
 use std::{
@@ -44,7 +46,7 @@ use std::{
 };
 
 /// Options that a command after --on-near is not likely to have.
-const OURS: [&str; 4] = ["--status-fd", "--end-orphans", "--reserve", "--wait"];
+const OURS: [&str; 5] = ["--status-fd", "--end-orphans", "--reserve", "--wait", "--jobserver"];
 /// How long the daemon may take over one question.
 pub(super) const ANSWER: Duration = Duration::from_secs(3);
 /// Where the program failed, how long what may have killed a part of it is waited for.
@@ -97,10 +99,11 @@ pub(super) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     });
     let lines = lines.transpose()?.map(File::from);
     let is_told = lines.is_some() || !arguments.on_near.is_empty();
+    let mut tokens = tokens(arguments)?;
     let signals = Interrupt::and(&HANDED_ON)?;
-    let mut child = Child::start(arguments, socket)?;
+    let mut child = Child::start(arguments, socket, tokens.as_mut())?;
     let mut lines = lines.map(Lines::to);
-    let mut watched = None;
+    let (mut watched, mut jobserver) = (None, None);
     let status = loop {
         match child.next(&signals)? {
             Happened::InJob(job) => {
@@ -111,13 +114,24 @@ pub(super) fn run(arguments: &Arguments, socket: &Path) -> Ending {
                 }
                 let Some(one) = watched.clone() else { continue };
                 enter(&one).begins(if job.waits { What::Waiting } else { What::Started });
-                if is_told && !job.waits {
+                if job.waits {
+                    continue;
+                }
+                if let Some(tokens) = tokens.take() {
+                    let (id, first) = (enter(&one).id, Pid(child.number()));
+                    let begun = Jobserver::begin(tokens, socket, id, first);
+                    jobserver =
+                        Some(begun.map_err(|error| not_started(format_args!("--jobserver: {error}")))?);
+                }
+                if is_told {
                     thread::spawn(move || listen(&one));
                 }
             }
             Happened::Ended(status) => break status,
         }
     };
+    // What is left behind goes on, and the pipe of one that never began goes.
+    drop((jobserver, tokens));
     if let Some(watched) = watched {
         let (end_orphans, at_once) = (arguments.end_orphans, Arc::new(AtomicBool::new(false)));
         let (is_hurried, (done, ended)) = (Arc::clone(&at_once), channel::<()>());
@@ -133,6 +147,14 @@ pub(super) fn run(arguments: &Arguments, socket: &Path) -> Ending {
         }
     }
     end_as(&signals, status)
+}
+
+fn tokens(arguments: &Arguments) -> Result<Option<Tokens>, Failure> {
+    let Some(slots) = arguments.jobserver else { return Ok(None) };
+    let cpus =
+        || thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
+    let tokens = Tokens::new(slots.unwrap_or_else(cpus).into());
+    tokens.map(Some).map_err(|error| not_started(format_args!("--jobserver: no pipe can be made: {error}")))
 }
 
 pub(super) fn enter(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
