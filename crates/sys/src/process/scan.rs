@@ -130,6 +130,19 @@ impl Listing {
     pub(super) fn new(dir: OwnedFd) -> Self {
         Self { dir, names: Vec::with_capacity(LISTING_BYTES), took: Duration::ZERO }
     }
+
+    /// Every number, in order.
+    fn each(&mut self, mut visit: impl FnMut(Pid)) -> Result<(), ProcessError> {
+        let failed = |errno| ProcessError::of_machine("list /proc", errno);
+        seek(&self.dir, SeekFrom::Start(0)).map_err(failed)?;
+        let mut entries = RawDir::new(&self.dir, self.names.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            if let Some(pid) = number(entry.map_err(failed)?.file_name()) {
+                visit(pid);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl ProcRoot {
@@ -145,33 +158,25 @@ impl ProcRoot {
     }
 
     fn all_processes(&mut self, mut visit: impl FnMut(&Process)) -> Result<ScanCounts, ProcessError> {
-        let failed = |errno| ProcessError::of_machine("list /proc", errno);
         let Self { files, listing } = self;
-        seek(&listing.dir, SeekFrom::Start(0)).map_err(failed)?;
         let mut counts = ScanCounts::default();
-        let mut entries = RawDir::new(&listing.dir, listing.names.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let Some(pid) = number(entry.map_err(failed)?.file_name()) else {
-                continue;
-            };
-            match files.process(pid) {
-                Ok(process) if process.is_zombie() => add_one(&mut counts.zombies),
-                Ok(process) => {
-                    add_one(&mut counts.visited);
-                    if process.kernel_thread {
-                        add_one(&mut counts.kernel_threads);
-                    }
-                    visit(&process);
+        listing.each(|pid| match files.process(pid) {
+            Ok(process) if process.is_zombie() => add_one(&mut counts.zombies),
+            Ok(process) => {
+                add_one(&mut counts.visited);
+                if process.kernel_thread {
+                    add_one(&mut counts.kernel_threads);
                 }
-                Err(ProcessError::Vanished(_)) => add_one(&mut counts.vanished),
-                Err(ProcessError::Denied { .. }) => add_one(&mut counts.denied),
-                Err(
-                    ProcessError::Unsupported { .. }
-                    | ProcessError::Failed { .. }
-                    | ProcessError::Unreadable { .. },
-                ) => add_one(&mut counts.unreadable),
+                visit(&process);
             }
-        }
+            Err(ProcessError::Vanished(_)) => add_one(&mut counts.vanished),
+            Err(ProcessError::Denied { .. }) => add_one(&mut counts.denied),
+            Err(
+                ProcessError::Unsupported { .. }
+                | ProcessError::Failed { .. }
+                | ProcessError::Unreadable { .. },
+            ) => add_one(&mut counts.unreadable),
+        })?;
         Ok(counts)
     }
 
@@ -180,14 +185,8 @@ impl ProcRoot {
     /// # Errors
     /// By what the kernel says.
     pub fn pids(&mut self) -> Result<Vec<Pid>, ProcessError> {
-        let failed = |errno| ProcessError::of_machine("list /proc", errno);
-        let listing = &mut self.listing;
-        seek(&listing.dir, SeekFrom::Start(0)).map_err(failed)?;
-        let mut entries = RawDir::new(&listing.dir, listing.names.spare_capacity_mut());
         let mut pids = Vec::new();
-        while let Some(entry) = entries.next() {
-            pids.extend(number(entry.map_err(failed)?.file_name()));
-        }
+        self.listing.each(|pid| pids.push(pid))?;
         Ok(pids)
     }
 
