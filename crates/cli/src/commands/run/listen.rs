@@ -64,32 +64,37 @@ pub(super) fn words_of(socket: &Path, id: JobId) -> io::Result<BufReader<UnixStr
 
 /// Until the connection ends.
 fn hear(mut words: BufReader<UnixStream>, watched: &Mutex<Watched>, is_first: bool) {
-    let (mut word, mut listens, mut is_owed) = (String::new(), false, false);
+    let (mut word, mut listens) = (String::new(), false);
+    // Another look, and whether it is for a line that is near.
+    let mut owed: Option<bool> = None;
     while !enter(watched).over {
-        words.get_ref().set_read_timeout(is_owed.then_some(WRITTEN_BEFORE)).ok();
+        words.get_ref().set_read_timeout(owed.map(|_| WRITTEN_BEFORE)).ok();
         let is_word = match words.read_line(&mut word) {
             Ok(0) => return,
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(_) => return,
         };
+        // Until it is listened for this job, words are of the user's line.
+        listens |= word == LISTENING;
+        // The job may have begun before: it is looked at, and once more for what was not written by then.
+        let is_begin = is_first && word == LISTENING;
         let (is_near, within) = match word.as_str() {
             "near\n" => (true, Duration::ZERO),
             "incident\n" => (false, WRITTEN_WITHIN),
-            // The job may have begun before: it is looked at, and once more for what was not written by then.
-            LISTENING if is_first => (false, Duration::ZERO),
-            _ if is_word => (false, WRITTEN_BEFORE),
+            _ if is_word && !is_begin => (false, WRITTEN_BEFORE),
             _ => (false, Duration::ZERO),
         };
-        // Until it is listened for this job, words are of the user's line.
-        listens |= word == LISTENING;
-        let is_begin = word == LISTENING && is_first;
         if is_word {
             word.clear();
         }
         if listens {
+            let is_near = is_near || owed == Some(true);
             // A daemon that is late is asked again.
-            is_owed = !look(watched, within, is_near) || is_begin;
+            owed = match look(watched, within, is_near) {
+                true => is_begin.then_some(false),
+                false => Some(is_near),
+            };
         }
     }
 }
