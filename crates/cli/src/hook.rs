@@ -38,8 +38,8 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> Result<(), String> {
     }
 }
 
-/// `None`: it had not ended by then, and was ended.
-fn wait(child: &mut Child, until: Instant) -> io::Result<Option<std::process::ExitStatus>> {
+/// Waits for the leader of a process group. `None`: it had not ended by then, and was ended with all of its group.
+pub(crate) fn wait(child: &mut Child, until: Instant) -> io::Result<Option<std::process::ExitStatus>> {
     while Instant::now() < until {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon and its questions to the name services, what `run` runs when a line is near, the workloads of the benches and of
-/// the demo.
+/// daemon and its questions to the name services, what `run` runs when a line is near, the workloads of the benches and of the
+/// demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {

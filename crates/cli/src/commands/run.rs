@@ -1,8 +1,8 @@
 //! `plimsoll run`: starts a program as a job, with a line of its own for all that it starts; or with its memory granted or
 //! refused, though it was not written for libtmalloc.
 //!
-//! The program takes this process's place: its exit status, signals and terminal are its own. Where whoever starts it wants
-//! to hear of the job, this process stays beside it ([`watch`]), and one like it takes the program's place.
+//! The program takes this process's place: its exit status, signals and terminal are its own. Where whoever starts it wants to
+//! hear of the job, this process stays beside it ([`watch`]), and one like it takes the program's place.
 
 mod arguments;
 mod child;
@@ -183,8 +183,8 @@ fn installed() -> Result<PathBuf, String> {
     })
 }
 
-/// Where it is installed, seen from the program's folder. Debian has a folder for each architecture, and in it others for
-/// what no program is linked with.
+/// Where it is installed, seen from the program's folder. Debian has a folder for each architecture, and in it others for what
+/// no program is linked with.
 fn folders() -> [String; 3] {
     ["../lib".to_owned(), "../lib64".to_owned(), format!("../lib/{}-linux-gnu/libtmalloc", env::consts::ARCH)]
 }

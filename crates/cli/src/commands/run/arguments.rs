@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     /// What crossing that line does [default: kill].
     #[arg(long, requires = "limit", value_parser = PossibleValuesParser::new(Action::ALL.map(Action::text)))]
     pub(super) action: Option<String>,
-    /// Refuse what is past that line when it is asked for, and end nobody: --action deny. What CMD may write to counts,
-    /// touched or not; malloc is NULL, mmap, brk and fork fail with ENOMEM.
+    /// Refuse what is past that line when it is asked for, and end nobody: --action deny. What CMD may write to counts, touched
+    /// or not; malloc is NULL, mmap, brk and fork fail with ENOMEM.
     #[arg(long, requires = "limit", conflicts_with_all = ["action", "soft", "on_near"])]
     pub(super) strict: bool,
     /// Start CMD only if so much can be promised to it, of your line and of what the machine has free: 512M, 25%, or bytes.
@@ -45,8 +45,8 @@ pub(crate) struct Arguments {
     /// Write a line of JSON to this descriptor for each event: waiting, started, near, killed, refused, crossed, ended.
     #[arg(long, value_name = "N")]
     pub(super) status_fd: Option<u32>,
-    /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8
-    /// and each 16 s while it stays there. It is ended after 10 s. Give it last: it goes on to the next '--'.
+    /// When usage reaches the job's soft limit, run this command with the event on its standard input; again after 2, 4, 8 and
+    /// each 16 s while it stays there. It is ended after 10 s. Give it last: it goes on to the next '--'.
     #[arg(long, value_name = "COMMAND", num_args = 1.., requires = "limit")]
     #[arg(allow_hyphen_values = true, value_terminator = "--")]
     pub(super) on_near: Vec<OsString>,

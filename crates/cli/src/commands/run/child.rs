@@ -4,6 +4,7 @@
 use super::{
     arguments::{Arguments, not_started},
     jobserver::Tokens,
+    program,
 };
 use crate::{exit::Failure, interrupt::Interrupt};
 use nix::{
@@ -33,9 +34,6 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-/// This program, also where it was replaced since.
-const OWN: &str = "/proc/self/exe";
-
 /// What the program is sent by sending it to this process, besides what [`Interrupt`] holds back.
 pub(super) const HANDED_ON: [Signal; 4] =
     [Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
@@ -43,8 +41,8 @@ pub(super) const HANDED_ON: [Signal; 4] =
 /// What is told of a job is shorter.
 const JOB_BYTES_MAX: u64 = 4096;
 
-/// The part of this program that lets signals through and takes in another: those that are held back here are held back in
-/// all that this process starts.
+/// The part of this program that lets signals through and takes in another: those that are held back here are held back in all
+/// that this process starts.
 pub(crate) const LET_THROUGH: &str = "let-signals-through";
 
 /// Takes the place of this process. What came in the way.
@@ -59,9 +57,9 @@ pub(crate) fn let_signals_through(command: impl Iterator<Item = OsString>) -> St
 }
 
 /// A command that is run with the signals let through.
-pub(super) fn with_signals(program: &OsString, rest: &[OsString]) -> Command {
-    let mut command = Command::new(OWN);
-    command.arg0("plimsoll").arg(LET_THROUGH).arg(program).args(rest);
+pub(super) fn with_signals(name: &OsString, rest: &[OsString]) -> Command {
+    let mut command = program::own();
+    command.arg(LET_THROUGH).arg(name).args(rest);
     command
 }
 
@@ -116,8 +114,8 @@ impl Child {
         tokens: Option<&mut Tokens>,
     ) -> Result<Self, Failure> {
         let (job, tells) = pipe().map_err(not_started)?;
-        let mut command = Command::new(OWN);
-        command.arg0("plimsoll").arg("--socket").arg(socket).arg("run").args(arguments.for_a_job());
+        let mut command = program::own();
+        command.arg("--socket").arg(socket).arg("run").args(arguments.for_a_job());
         command.arg(format!("--job-fd={}", tells.as_raw_fd())).arg("--").args(&arguments.command);
         fcntl_setfd(&tells, FdFlags::empty()).map_err(not_started)?;
         if let Some(tokens) = tokens.as_deref() {

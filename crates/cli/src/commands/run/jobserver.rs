@@ -56,7 +56,6 @@ impl Jobserver {
             tokens,
             policy: jobserver::Jobserver::default(),
             holds: Holds::new(root),
-            first,
             lost_since: None,
             used: (Nanos(0), Bytes(0)),
             changed: Instant::now(),
@@ -70,6 +69,7 @@ impl Drop for Jobserver {
     fn drop(&mut self) {
         self.over = None;
         if let Some(thread) = self.thread.take() {
+            // It ends after the look that it is at.
             thread.join().ok();
         }
     }
@@ -82,7 +82,6 @@ struct Looking {
     tokens: Tokens,
     policy: jobserver::Jobserver,
     holds: Holds,
-    first: Pid,
     /// More tokens are taken than there are threads that could have them.
     lost_since: Option<Instant>,
     /// Processor time and memory that all of them had used at the last look, and since when.
@@ -118,7 +117,7 @@ impl Looking {
         self.holds.hold(&turns.held, &members);
         self.tokens.offer(turns.may_begin());
         // Each token is taken for a process that the program started, or a thread of one.
-        let others = members.iter().filter(|member| member.seen.id.pid != self.first);
+        let others = members.iter().filter(|member| member.seen.id.pid != self.members.first);
         let threads = others.map(|member| member.threads).fold(0, u64::saturating_add);
         if self.tokens.taken() <= threads {
             self.lost_since = None;

@@ -11,8 +11,9 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read as _},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// A program's headers are at its beginning.
@@ -28,6 +29,13 @@ pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
     }
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(name)).find(executable)
+}
+
+/// This program, also where it was replaced since.
+pub(super) fn own() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("plimsoll");
+    command
 }
 
 /// What stands in the way of a library, in words that go on from the program's name.

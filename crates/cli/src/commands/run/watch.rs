@@ -1,7 +1,6 @@
 //! Watches over a job: stays beside the program, tells what becomes of the job, and ends as the program does.
 //!
-//! The first thread waits for the program and for signals, and for nothing else. A daemon that is gone, or late, costs
-//! events.
+//! The first thread waits for the program and for signals, and for nothing else. A daemon that is gone, or late, costs events.
 
 use super::{
     arguments::{Arguments, not_started},

@@ -2,6 +2,7 @@
 //! this process has gone: its heir sees to that.
 
 use super::members::Member;
+use crate::commands::run::program::own;
 use plimsoll_policy::{units::Pid, victim::VictimId};
 use plimsoll_sys::process::{PidFd, ProcRoot};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -10,7 +11,7 @@ use std::{
     io::{self, BufRead as _, PipeWriter, Write as _, pipe},
     os::unix::process::CommandExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -154,6 +155,9 @@ impl Drop for Holds {
 
 /// Who is an ancestor of one of these.
 fn above(held: &BTreeSet<VictimId>, members: &[Member]) -> BTreeSet<Pid> {
+    if held.is_empty() {
+        return BTreeSet::new();
+    }
     let parents: BTreeMap<Pid, Pid> =
         members.iter().map(|member| (member.seen.id.pid, member.seen.parent)).collect();
     let mut above = BTreeSet::new();
@@ -186,9 +190,9 @@ impl Heir {
     /// One that knows of all these.
     fn start(all: &str) -> io::Result<Self> {
         let (output, input) = pipe()?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = own();
         // What ends the group of this process does not end it.
-        command.arg0("plimsoll").arg(HAVE_GO_ON).process_group(0);
+        command.arg(HAVE_GO_ON).process_group(0);
         let process = command.stdin(output).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut heir = Self { process, input };
         heir.input.write_all(all.as_bytes())?;
@@ -208,6 +212,7 @@ impl Heir {
 
 impl Drop for Heir {
     fn drop(&mut self) {
+        // It may have ended.
         self.process.kill().ok();
         self.process.wait().ok();
     }

@@ -30,7 +30,7 @@ pub(super) struct Members {
     own: Uid,
     /// What this process runs: another one that holds others is not held.
     own_program: Option<Program>,
-    first: Pid,
+    pub(super) first: Pid,
     inside: BTreeMap<Pid, Inside>,
     outside: BTreeSet<Pid>,
 }

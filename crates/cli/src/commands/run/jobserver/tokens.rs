@@ -1,6 +1,7 @@
 //! The tokens of make's jobserver: bytes in a pipe. Whoever has taken one may start one more process, and puts it back when
 //! that has ended. What is in the pipe is nobody's, and can be taken back.
 
+use crate::hook;
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use rustix::{
     fs::{Mode as FileMode, OFlags, open},
@@ -13,11 +14,10 @@ use std::{
     io::{self, Read as _, Write as _},
     os::{
         fd::{AsRawFd as _, OwnedFd},
-        unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+        unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, process::CommandExt as _},
     },
     path::PathBuf,
     process::{Command, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -176,15 +176,8 @@ fn make_version() -> Option<(u32, u32)> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let (mut make, until) = (command.spawn().ok()?, Instant::now() + TELLS_WITHIN);
-    while make.try_wait().ok()?.is_none() {
-        if Instant::now() > until {
-            make.kill().ok();
-            make.wait().ok();
-            return None;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
+    let mut make = command.process_group(0).spawn().ok()?;
+    hook::wait(&mut make, Instant::now() + TELLS_WITHIN).ok()??;
     let mut told = [0; 64];
     let length = make.stdout?.read(&mut told).ok()?;
     version(&String::from_utf8_lossy(told.get(..length)?))
