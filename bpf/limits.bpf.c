@@ -290,8 +290,8 @@ static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, st
 		see(task, mm, true);
 		return 0;
 	}
-	/* Still being made by another CPU: what this event changed is settled with the next. */
-	if (!e->word)
+	/* Still being made by another CPU, which settles it after that. */
+	if (!e->mm)
 		return 0;
 	if (e->flags & PLIMSOLL_MM_GONE) {
 		/* Of the address space that was here before; the next event enters this one. */
@@ -365,7 +365,7 @@ static __noinline int on_limited_fault(struct task_struct *task, struct mm_struc
 	if (!task || !mm)
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
-	if (!e || !e->word || e->flags & PLIMSOLL_MM_GONE)
+	if (!e || !e->mm || e->flags & PLIMSOLL_MM_GONE)
 		return 0;
 	a = account_at(word_account(e->word));
 	if (a && a->exact)
@@ -498,7 +498,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* As a number: see user_of_leader(). */
 	bpf_core_read(&key, sizeof(key), &child->mm);
 	pages = settle_all_cpus(key);
-	if (p && (!p->word || p->flags & PLIMSOLL_MM_GONE)) {
+	if (p && (!p->mm || p->flags & PLIMSOLL_MM_GONE)) {
 		/*
 		 * The parent is being entered by another CPU, which charges what it has, or will be at its next event: what is
 		 * charged before that is lost. The child has only what it inherited.
