@@ -26,33 +26,48 @@ struct {
 	__type(value, __u64);
 } anchor SEC(".maps");
 
-extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
-
-/* Where the shared count of a member is, and its per-CPU remainders; members are constants to the verifier. */
-#define COUNT_OF(mm, member)                                                                              \
-	(task_caches ? (volatile __s64 *)&((struct mm_struct___61 *)(mm))->rss_stat.count[member].counter \
-		     : (volatile __s64 *)&(mm)->rss_stat[member].count)
-#define REMAINDERS_OF(mm, member) (task_caches ? 0 : (__u64)(mm)->rss_stat[member].counters)
 #define CACHE_OF(task, member) (((struct task_struct___61 *)(task))->rss_stat.count[member])
 
-/* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
-static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
+/*
+ * Where the counter of a member is, which may be known only as it runs: as a number. A place that this kernel does not have
+ * must not be asked for, which the compiler would do for both at once, or ahead of a loop: so each is kept in its branch, and
+ * who calls this does so before a loop.
+ */
+static __always_inline __u64 counter_at(__u64 mm, __u32 member)
 {
-	struct refcount_struct *cell =
-		bpf_rdonly_cast((void *)(counters_base + offset), bpf_core_type_id_kernel(struct refcount_struct));
+	__u64 first;
 
-	return *(volatile int *)&cell->refs.counter;
+	if (task_caches) {
+		first = bpf_core_field_offset(struct mm_struct___61, rss_stat.count);
+		barrier_var(first);
+		return mm + first + member * sizeof(__s64);
+	}
+	first = bpf_core_field_offset(struct mm_struct, rss_stat);
+	barrier_var(first);
+	return mm + first + member * bpf_core_type_size(struct percpu_counter);
 }
 
-/* 6.1's verifier knows no array of atomic_long_t: read as any kernel memory. */
-static __always_inline __s64 read_count(volatile __s64 *count)
+/* Its shared count. 6.1's verifier knows no array of atomic_long_t: read as any kernel memory. */
+static __always_inline __s64 read_count(__u64 counter)
 {
 	__s64 now = 0;
 
 	if (!task_caches)
-		return *count;
-	bpf_probe_read_kernel(&now, sizeof(now), (const void *)count);
+		return *(volatile __s64 *)&KNOWN(percpu_counter, counter)->count;
+	bpf_probe_read_kernel(&now, sizeof(now), (void *)counter);
 	return now;
+}
+
+/* Where its per-CPU remainders are. */
+static __always_inline __u64 remainders_of(__u64 counter)
+{
+	return task_caches ? 0 : (__u64)KNOWN(percpu_counter, counter)->counters;
+}
+
+/* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
+static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
+{
+	return *(volatile int *)&KNOWN(refcount_struct, counters_base + offset)->refs.counter;
 }
 
 /*

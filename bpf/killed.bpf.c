@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "known.h"
 #include "wire/killed.h"
 #include "kill.h"
 #include "user.h"

@@ -14,6 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "known.h"
 #include "wire/limits.h"
 #include "kill.h"
 #include "user.h"
@@ -88,34 +89,6 @@ static __always_inline void see(struct task_struct *task, struct mm_struct *mm, 
 	make_room(a->index);
 }
 
-static __always_inline __u64 counter_base(struct mm_struct *mm, int member)
-{
-	switch (member) {
-	case PLIMSOLL_MEMBER_FILE:
-		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_FILE);
-	case PLIMSOLL_MEMBER_ANON:
-		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_ANON);
-	case PLIMSOLL_MEMBER_SWAP:
-		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_SWAP);
-	default:
-		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_SHMEM);
-	}
-}
-
-static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struct *mm, int member, bool own)
-{
-	switch (member) {
-	case PLIMSOLL_MEMBER_FILE:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_FILE, own);
-	case PLIMSOLL_MEMBER_ANON:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_ANON, own);
-	case PLIMSOLL_MEMBER_SWAP:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SWAP, own);
-	default:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SHMEM, own);
-	}
-}
-
 /* The first event since the account became exact: what other CPUs hold of it unfolded is settled as well. */
 static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage)
 {
@@ -168,47 +141,41 @@ static __always_inline bool concerns(struct plimsoll_account *a, struct plimsoll
 	return false;
 }
 
-/* As judge_usage(), of one account above: its usage, where it is to be looked at closely; else less than 0. Global. */
-__noinline __s64 concerns_above(__u32 account, __u64 key, __s64 delta)
+/*
+ * Of a change in an account, its process's own or one above it: its usage, where it is to be looked at closely; else less than
+ * 0. Global: see settle_count().
+ */
+__noinline __s64 look_closely(struct plimsoll_account *a, struct plimsoll_mm *e, __s64 usage, __s64 delta, __u32 own)
 {
-	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a = account_at(account);
-	__s64 usage;
-
 	if (!a || !e)
 		return -1;
-	usage = known_usage(a);
-	if ((!a->exact || delta < 0) && need_exact(a))
-		tell(account, key, PLIMSOLL_RECORD_EXACT);
-	tell_copies(a, key);
-	return concerns(a, e, usage, delta) ? usage : -1;
-}
-
-static __always_inline void judge_above(__u64 above, __u64 key, __s64 delta)
-{
-	__s64 usage;
-	__u32 one;
-	int i;
-
-	for (i = 0; above && i < PLIMSOLL_ABOVE_MOST; i++) {
-		one = above_at(above, i);
-		usage = one ? concerns_above(one, key, delta) : -1;
-		if (delta > 0 && usage >= 0)
-			near(one, key, usage, delta);
-	}
-}
-
-/* What comes of `delta` pages that are charged by now: `usage` has them. */
-static __always_inline int judge_usage(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage, __s64 delta)
-{
+	if (!own)
+		usage = known_usage(a);
 	if ((!a->exact || delta < 0) && need_exact(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
 	tell_copies(a, e->mm);
-	if (a->exact && e->epoch != a->exact)
+	if (own && a->exact && e->epoch != a->exact)
 		usage = settle_epoch(e, a, usage);
-	if (concerns(a, e, usage, delta))
+	return concerns(a, e, usage, delta) ? usage : -1;
+}
+
+/*
+ * What comes of `delta` pages that are charged by now: `usage` has them. Nothing is near by what goes: where the compiler knows
+ * that it does, as in on_page_free, near() is no part of the program.
+ */
+static __always_inline int judge_usage(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage, __s64 delta)
+{
+	__u64 above = a->above;
+	int i;
+
+	usage = look_closely(a, e, usage, delta, true);
+	if (delta > 0 && usage >= 0)
 		near(a->index, e->mm, usage, delta);
-	judge_above(a->above, e->mm, delta);
+	for_each_above (a, above, i) {
+		usage = look_closely(a, e, 0, delta, false);
+		if (delta > 0 && usage >= 0)
+			near(a->index, e->mm, usage, delta);
+	}
 	return 0;
 }
 
@@ -270,7 +237,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return 0;
-	delta = settle_event(e, mm, member, false);
+	delta = settle_here(e, member, false);
 	if (copies_watched && delta < 0 && member == PLIMSOLL_MEMBER_ANON && !(task->flags & PF_MEMALLOC))
 		frees_for_another(task);
 	if (copies_watched && delta > 0 && member == PLIMSOLL_MEMBER_ANON)
@@ -316,7 +283,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	e = entry_of(task, mm, uid);
 	if (!e)
 		return 0;
-	delta = settle_event(e, mm, member, true);
+	delta = settle_here(e, member, true);
 	if (gives_up(e, task, member, delta))
 		delta += keep_given(e->mm, -delta);
 	judge(e, delta, may_be_granted(task, member, delta));
@@ -333,7 +300,7 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	__u32 uid;
 	bool own;
 
-	if (!(charged_members & 1u << (member & 31)))
+	if ((__u32)member >= PLIMSOLL_MEMBERS || !(charged_members & 1u << member))
 		return 0;
 	task = bpf_get_current_task_btf();
 	/* Before all branches: see start_of(). */
@@ -342,7 +309,7 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	if (uid_may_be_limited(uid)) {
 		/* The gate is of who runs; a subordinate uid's account is another's, and so is the memory of another. */
 		if (!exact_gate[uid % UID_GATE_SLOTS] && running == mm && !task->real_cred->user_ns->level &&
-		    !folded(counter_base(mm, member)))
+		    !folded(counter_at((__u64)mm, member)))
 			return 0;
 	} else if (!mm_may_be_tracked(mm)) {
 		return 0;

@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "known.h"
 #include "wire/oom.h"
 #include "kill.h"
 #include "counters.h"
@@ -57,7 +58,7 @@ static __always_inline void tell(const struct plimsoll_task *victim, struct task
 	out->thread = thread;
 	out->invoker = invoker->tgid;
 	out->invoker_thread = invoker->pid;
-	out->invoker_uid = invoker->real_cred->uid.val;
+	out->invoker_uid = BPF_CORE_READ(invoker, real_cred, uid.val);
 	bpf_get_current_comm(out->invoker_comm, sizeof(out->invoker_comm));
 	out->path_bytes = 0;
 	if (flags & PLIMSOLL_MARKED_KNOWN && !write_cgroup_path(out, task))

@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "known.h"
 #include "wire/strict.h"
 #include "kill.h"
 #include "user.h"

@@ -6,10 +6,7 @@
 /* How often a compare-and-swap that others win is tried. */
 #define SWAP_TRIES 8
 
-/*
- * How often a count that others move is looked at again. Each try multiplies the paths that the verifier walks, in the
- * middle of every event: with 8 loading took three times as long.
- */
+/* How often a count that others move is looked at again. Each try multiplies the paths that the verifier walks. */
 #define SETTLE_TRIES 4
 
 static __always_inline void count_one(volatile __u64 *counter)
@@ -287,7 +284,7 @@ __noinline __u64 above_alone(__u32 account, __u32 other)
 }
 
 /* So many pages to those that are charged for one account and not for the other. */
-static __always_inline void add_beside(__u32 account, __u32 other, __u32 count, __s64 pages)
+__noinline int add_beside(__u32 account, __u32 other, __u32 count, __s64 pages)
 {
 	struct plimsoll_account *a = is_charged(other, account) ? 0 : account_at(account);
 	__u64 above = above_alone(account, other);
@@ -296,6 +293,7 @@ static __always_inline void add_beside(__u32 account, __u32 other, __u32 count, 
 		add_one(a, count, pages);
 	if (above)
 		add_above(above, count, pages);
+	return 0;
 }
 
 /*

@@ -292,7 +292,7 @@ __noinline int raise_line(__u32 account, __s64 more, __s64 less)
 	    there < ALL_PAGES)
 		a->there_pages = there - raise;
 	if (usage > a->peak_pages)
-		raise_peak(a->index, usage);
+		raise_to(&a->peak_pages, usage);
 	need_exact(a);
 	becomes_far(a);
 	return 0;
@@ -459,13 +459,14 @@ static __always_inline struct whereabouts whereabouts_of(struct plimsoll_mm *e)
 {
 	struct whereabouts found = {};
 	struct task_struct *task;
-	__u64 leader;
+	__u64 leader, mm;
 
 	task = find_task(e->tgid);
 	if (!task)
 		return found;
 	leader = owner_of(e->mm, task);
-	found.runs_elsewhere = task->mm && (__u64)task->mm != e->mm;
+	mm = (__u64)BPF_CORE_READ(task, mm);
+	found.runs_elsewhere = mm && mm != e->mm;
 	/* A subordinate uid that became another is the same user. */
 	found.changed_user = uid_of(leader) != e->uid && user_of_leader(leader) != e->user;
 	bpf_task_release(task);

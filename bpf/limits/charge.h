@@ -31,7 +31,7 @@ static __always_inline bool uid_may_be_limited(__u32 uid)
  * Whether the event before us folded this CPU's remainder into the shared count: a fold leaves 0 (lib/percpu_counter.c,
  * 6.2 to 7.2). Far from a line only folds matter: what is not folded is bounded by loose_pages_per_mm.
  */
-static __always_inline bool folded(__u64 base)
+static __always_inline bool folded(__u64 counter)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 *offset;
@@ -40,7 +40,7 @@ static __always_inline bool folded(__u64 base)
 	if (task_caches)
 		return true;
 	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	return !offset || !read_remainder(base, *offset);
+	return !offset || !read_remainder(remainders_of(counter), *offset);
 }
 
 static __always_inline bool mm_may_be_tracked(struct mm_struct *mm)
@@ -62,19 +62,19 @@ static __always_inline volatile __s32 *remainder_at(struct plimsoll_mm *e, __u32
 /*
  * Settles the shared count of one member. A writer that read the count, was overtaken and stored its old reading
  * would leave the total off for as long as nothing happens, so whoever stored reads again: the last to store has
- * seen the count unchanged after it.
+ * seen the count unchanged after it. Global: it is verified once, and what it returns is one number and not one of each try.
  */
-static __always_inline __s64 settle_count(volatile __s64 *last, volatile __s64 *count)
+__noinline __s64 settle_count(volatile __s64 *last, __u64 counter)
 {
-	__s64 now = read_count(count), delta = 0, again;
+	__s64 now = read_count(counter), delta = 0, again;
 	int i;
 
-	if (now == *last)
+	if (!last || now == *last)
 		return 0;
 	for (i = 0; i < SETTLE_TRIES; i++) {
 		delta += now - (__s64)__sync_lock_test_and_set(last, now);
 		barrier();
-		again = read_count(count);
+		again = read_count(counter);
 		if (again == now)
 			return delta;
 		now = again;
@@ -134,33 +134,42 @@ static __always_inline __s64 settle_caches(struct task_struct *task)
 	       settle_cache(c, 2, CACHE_OF(task, 2)) + settle_cache(c, 3, CACHE_OF(task, 3));
 }
 
+static __always_inline volatile __s64 *last_of(struct plimsoll_mm *e, __u32 member)
+{
+	return &e->last[member & (PLIMSOLL_MEMBERS - 1)];
+}
+
 /*
  * What an event on this CPU changed in one member. No second look at the remainder: only this CPU moves it. Where one is left,
  * this event moved no shared count: what moved that is settled by the event of who did.
+ *
+ * Of the address space that the entry names, once: a line that goes may delete the entry of who runs, which is another's then,
+ * or nobody's yet. Its end is told by an event that comes before it is freed, and marks the entry: what is read past that is no
+ * fault, and goes to an account that nobody has any more.
  */
-static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base,
-					 bool own)
+static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, bool own)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	volatile __s32 *local;
-	__u64 *offset;
+	__u64 *offset, mm = e->mm, counter;
 	__s64 delta;
 	__s32 now;
 
+	if (!mm)
+		return 0;
+	counter = counter_at(mm, member);
 	if (task_caches) {
-		delta = settle_count(&e->last[member], count);
+		delta = settle_count(last_of(e, member), counter);
 		return own ? delta - take_cached(member) : delta;
 	}
 	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	local = remainder_at(e, cpu, slot_of_member[member]);
+	local = remainder_at(e, cpu, slot_of_member[member & (PLIMSOLL_MEMBERS - 1)]);
 	if (!offset || !local)
-		return settle_count(&e->last[member], count);
-	now = read_remainder(base, *offset);
-	delta = now ? 0 : settle_count(&e->last[member], count);
+		return settle_count(last_of(e, member), counter);
+	now = read_remainder(remainders_of(counter), *offset);
+	delta = now ? 0 : settle_count(last_of(e, member), counter);
 	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
 }
-
-#define SETTLE_HERE(e, mm, member, own) settle_here(e, member, COUNT_OF(mm, member), REMAINDERS_OF(mm, member), own)
 
 struct settle_all {
 	struct plimsoll_mm *e;
@@ -180,26 +189,18 @@ static long settle_cpu(__u32 cpu, struct settle_all *all)
 	return 0;
 }
 
-static __always_inline __s64 settle_member(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base)
+static __always_inline __s64 settle_member(struct plimsoll_mm *e, __u64 mm, __u32 member)
 {
-	struct settle_all all = { .e = e, .base = base, .slot = slot_of_member[member] };
+	struct settle_all all = { .e = e, .slot = slot_of_member[member] };
+	__u64 counter;
 
 	if (!(charged_members & 1u << member))
 		return 0;
+	counter = counter_at(mm, member);
+	all.base = remainders_of(counter);
 	if (!task_caches)
 		bpf_loop(nr_cpus, settle_cpu, &all, 0);
-	return all.delta + settle_count(&e->last[member], count);
-}
-
-/*
- * The counters of a pinned address space, by its key. Its end is told by an event that comes before it is freed, and
- * marks the entry: what is read past that goes to an account that nobody has any more, and is no fault.
- */
-static __always_inline struct mm_struct *mm_at(__u64 key)
-{
-	if (task_caches)
-		return (struct mm_struct *)key;
-	return bpf_rdonly_cast((void *)key, bpf_core_type_id_kernel(struct mm_struct));
+	return all.delta + settle_count(last_of(e, member), counter);
 }
 
 /*
@@ -209,16 +210,11 @@ static __always_inline struct mm_struct *mm_at(__u64 key)
 __noinline __s64 settle_all_cpus(__u64 key)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct mm_struct *mm = mm_at(key);
-	__s64 delta = 0;
 
 	if (!e)
 		return 0;
-	delta += settle_member(e, 0, COUNT_OF(mm, 0), REMAINDERS_OF(mm, 0));
-	delta += settle_member(e, 1, COUNT_OF(mm, 1), REMAINDERS_OF(mm, 1));
-	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));
-	delta += settle_member(e, 3, COUNT_OF(mm, 3), REMAINDERS_OF(mm, 3));
-	return delta;
+	return settle_member(e, key, 0) + settle_member(e, key, 1) + settle_member(e, key, 2) +
+	       settle_member(e, key, 3);
 }
 
 /*

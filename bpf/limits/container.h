@@ -47,30 +47,44 @@ static __always_inline struct cgroup *cgroup_at(struct cgroup *cgroup, int level
 	return ancestor;
 }
 
+struct container_search {
+	struct cgroup *from;
+	__u64 id;
+};
+
+static long is_container_at(__u32 step, struct container_search *search)
+{
+	struct cgroup *from = search->from;
+	int level = step + 1; /* below the root */
+	struct kernfs_node *node;
+	struct kernfs_iattrs *owner;
+	const char *text;
+	__u64 name[2] = {}; /* eight bytes and an end */
+
+	node = BPF_CORE_READ(cgroup_at(from, level), kn);
+	text = BPF_CORE_READ(node, name);
+	bpf_probe_read_kernel_str(name, sizeof(name), text);
+	if (!is_containers_name(name[0], text))
+		return 0;
+	owner = BPF_CORE_READ(node, iattr);
+	if (owner && BPF_CORE_READ(owner, ia_uid.val))
+		return 0;
+	search->id = BPF_CORE_READ(node, id);
+	return 1;
+}
+
 /*
  * By the name of a cgroup (v2) around it that root owns: users name those that they own as they like, and can neither make
  * one that is root's nor enter one. From the root on, so that no depth below hides it. The cgroup's id; 0: in none.
  */
 static __always_inline __u64 roots_container(__u64 leader)
 {
-	struct cgroup *cgroup = BPF_CORE_READ((struct task_struct *)leader, cgroups, dfl_cgrp);
-	int deepest = BPF_CORE_READ(cgroup, level), level;
+	struct cgroup *from = BPF_CORE_READ((struct task_struct *)leader, cgroups, dfl_cgrp);
+	struct container_search search = { .from = from };
+	__u32 levels = BPF_CORE_READ(from, level);
 
-	for (level = 1; level < CONTAINER_LEVELS && level <= deepest; level++) {
-		struct kernfs_node *node = BPF_CORE_READ(cgroup_at(cgroup, level), kn);
-		struct kernfs_iattrs *owner;
-		const char *text;
-		__u64 name[2] = {}; /* eight bytes and an end */
-
-		text = BPF_CORE_READ(node, name);
-		bpf_probe_read_kernel_str(name, sizeof(name), text);
-		if (!is_containers_name(name[0], text))
-			continue;
-		owner = BPF_CORE_READ(node, iattr);
-		if (!owner || !BPF_CORE_READ(owner, ia_uid.val))
-			return BPF_CORE_READ(node, id);
-	}
-	return 0;
+	bpf_loop(levels < CONTAINER_LEVELS ? levels : CONTAINER_LEVELS - 1, is_container_at, &search, 0);
+	return search.id;
 }
 
 #endif

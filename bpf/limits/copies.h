@@ -28,12 +28,7 @@ static __always_inline __s64 kept_here(__u64 key)
 	if (task_caches)
 		return CACHE_OF(bpf_get_current_task_btf(), PLIMSOLL_MEMBER_ANON);
 	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	return offset ? read_remainder(REMAINDERS_OF(mm_at(key), PLIMSOLL_MEMBER_ANON), *offset) : 0;
-}
-
-static __always_inline __s64 anonymous_count(__u64 key)
-{
-	return read_count(COUNT_OF(mm_at(key), PLIMSOLL_MEMBER_ANON));
+	return offset ? read_remainder(remainders_of(counter_at(key, PLIMSOLL_MEMBER_ANON)), *offset) : 0;
 }
 
 /* Copies that cannot be placed: a survey finds whose they are. */
@@ -60,7 +55,7 @@ static __always_inline bool became_copy(struct taken *t)
 	if (task_caches && t->task != (__u64)bpf_get_current_task_btf())
 		return true;
 	kept = kept_here(t->mm);
-	return kept <= t->kept && (kept || anonymous_count(t->mm) <= t->count);
+	return kept <= t->kept && (kept || read_count(counter_at(t->mm, PLIMSOLL_MEMBER_ANON)) <= t->count);
 }
 
 /*
@@ -190,7 +185,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	t->mm = key;
 	t->task = (__u64)task;
 	t->pages = 1 << (order & 15);
-	t->count = anonymous_count(key);
+	t->count = read_count(counter_at(key, PLIMSOLL_MEMBER_ANON));
 	t->kept = kept_here(key);
 	t->elsewhere = 0;
 	t->page = (__u64)page;

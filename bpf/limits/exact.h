@@ -79,10 +79,10 @@ static __always_inline void leave_exact(struct plimsoll_account *a)
 		count_exact(a, -1);
 }
 
-/* Whether one above an account needs each event of it. */
-static __always_inline bool exact_above(struct plimsoll_account *a)
+/* Whether one of these needs each event of those below it. Global: see search_anew_from(). */
+__noinline int is_exact_above(__u64 above)
 {
-	__u64 above = a->above;
+	struct plimsoll_account *a;
 	bool exact = false;
 	int i;
 
@@ -104,9 +104,9 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 
 	if (a->soft_pages == PLIMSOLL_NO_LINE)
 		return false;
-	if (!epoch && (room <= 0 || exact_above(a)))
+	if (!epoch && (room <= 0 || is_exact_above(a->above)))
 		return become_exact(a);
-	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch) && !exact_above(a))
+	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch) && !is_exact_above(a->above))
 		leave_exact(a);
 	return false;
 }

@@ -475,13 +475,20 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 	return winner && join_one(winner, ONE_CHILD) ? winner : 0;
 }
 
-/* A forked child has `pages` that it did not ask for; what the parent had as its own becomes the family's. */
-static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct plimsoll_mm *child, __s64 pages)
+/*
+ * A forked child has `pages` that it did not ask for; what the parent had as its own becomes the family's. Apart, because Linux
+ * 6.1 adds up the stacks of all who are in a call.
+ */
+static __noinline bool share_on_fork(struct plimsoll_mm *parent, struct plimsoll_mm *child, __s64 pages)
 {
-	__u64 id = join_family(parent);
-	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+	struct plimsoll_family *f;
 	struct plimsoll_account *a;
+	__u64 id;
 
+	if (!parent || !child)
+		return false;
+	id = join_family(parent);
+	f = id ? bpf_map_lookup_elem(&families, &id) : 0;
 	if (!f)
 		return false;
 	a = account_at(f->account);

@@ -64,15 +64,12 @@ static __always_inline bool is_settled(struct plimsoll_account *a)
 
 /*
  * From here on every event of the account is settled; so is what each of its processes had before. Where threads keep
- * counts to themselves only a walk of all tasks does that: its sweep says so.
+ * counts to themselves only a walk of all tasks does that: its sweep says so. No function of its own: see choose().
  */
-static __noinline int settle_account(__u32 account)
+static __always_inline int settle_account(struct plimsoll_account *a)
 {
-	struct plimsoll_account *a = account_at(account);
 	__u32 epoch;
 
-	if (!a)
-		return -EAGAIN;
 	become_exact(a);
 	epoch = a->exact;
 	if (task_caches)
@@ -96,7 +93,7 @@ static __always_inline int claim_pages(struct plimsoll_account *a, struct claim 
 	bpf_loop(GRANT_TRIES, claim_once, claim, 0);
 	if (claim->result != -ENOSPC || !loose || claim->usage - loose + claim->pages > limit)
 		return claim->result;
-	if (settle_account(a->index))
+	if (settle_account(a))
 		return -EAGAIN;
 	claim->result = -EAGAIN;
 	claim->limit = limit;

@@ -14,26 +14,41 @@ static __always_inline void mark_dying(struct plimsoll_mm *e)
 	release_reserved(e->mm);
 }
 
-/*
- * Whether its cgroup (v2) or one above is protected. From the root down: a user may have cgroups of any depth, and one that is
- * protected is CGROUP_LEVELS deep at most.
- */
-static __noinline bool in_protected_cgroup(struct task_struct *task)
+struct protection {
+	struct cgroup *from;
+	bool found;
+};
+
+static long is_protected_at(__u32 level, struct protection *protection)
 {
-	struct cgroup *cgroup;
-	int level, deepest;
+	struct cgroup *from = protection->from;
 	__u64 id;
 
-	if (!task)
+	id = BPF_CORE_READ(cgroup_at(from, level), kn, id);
+	protection->found = bpf_map_lookup_elem(&protected_cgroups, &id);
+	return protection->found;
+}
+
+/*
+ * Whether a cgroup (v2) or one above it is protected. From the root down: a user may have cgroups of any depth, and one that is
+ * protected is CGROUP_LEVELS deep at most. Global: see user_of_leader().
+ */
+__noinline int is_protected_cgroup(__u64 address)
+{
+	struct cgroup *from = (struct cgroup *)address;
+	struct protection protection = { .from = from };
+	__u32 levels = BPF_CORE_READ(from, level) + 1;
+
+	/* Nothing is known of it. */
+	if (!address)
 		return true;
-	cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp);
-	deepest = BPF_CORE_READ(cgroup, level);
-	for (level = 0; level < CGROUP_LEVELS && level <= deepest; level++) {
-		id = BPF_CORE_READ(cgroup_at(cgroup, level), kn, id);
-		if (bpf_map_lookup_elem(&protected_cgroups, &id))
-			return true;
-	}
-	return false;
+	bpf_loop(levels < CGROUP_LEVELS ? levels : CGROUP_LEVELS, is_protected_at, &protection, 0);
+	return protection.found;
+}
+
+static __always_inline bool in_protected_cgroup(struct task_struct *task)
+{
+	return is_protected_cgroup((__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp));
 }
 
 /*
@@ -171,17 +186,21 @@ static __always_inline bool is_largest(struct plimsoll_account *a, __u64 key)
 	return known;
 }
 
-/* Never down: only a search for the largest may find that nobody left out weighs so much. */
-static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
+/* One that was of an account, and no victim yet, and may be neither by now. */
+static __always_inline bool may_be_taken(struct plimsoll_mm *e, __u32 account)
 {
-	__s64 floor;
-	int i;
+	return !(e->flags & PLIMSOLL_MM_NO_VICTIM) && is_charged(word_account(e->word), account);
+}
 
-	for (i = 0; i < SWAP_TRIES; i++) {
-		floor = a->floor_rank;
-		if (rank <= floor || __sync_val_compare_and_swap(&a->floor_rank, floor, rank) == floor)
-			return;
-	}
+/* Of one that is known as one of the largest. */
+__noinline __s64 known_rank(__u32 account, __u64 key)
+{
+	struct plimsoll_mm *e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+	struct plimsoll_account *a = account_at(account);
+
+	if (!e || !a || !may_be_taken(e, account))
+		return RANK_NONE;
+	return rank_of(a, e);
 }
 
 /*
@@ -193,9 +212,8 @@ __noinline int note_largest(__u32 account, __u64 mm)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
-	__s64 rank, least_rank = PLIMSOLL_NO_LINE, known_rank;
+	__s64 rank, its_rank, least_rank = PLIMSOLL_NO_LINE;
 	__u64 key, least_key = 0;
-	struct plimsoll_mm *known;
 	int i, least = 0;
 
 	if (!a || !e || e->flags & PLIMSOLL_MM_NO_VICTIM || is_largest(a, mm))
@@ -205,24 +223,24 @@ __noinline int note_largest(__u32 account, __u64 mm)
 		return 0;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
-		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		known_rank = RANK_NONE;
-		if (known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) && is_charged(word_account(known->word), account))
-			known_rank = rank_of(a, known);
-		if (known_rank < least_rank) {
+		its_rank = known_rank(account, key);
+		if (its_rank < least_rank) {
 			least = i;
 			least_key = key;
-			least_rank = known_rank;
+			least_rank = its_rank;
 		}
 	}
-	/* Left out, for its size or because another came first; one that sleeps has no next event. */
+	/*
+	 * Left out, for its size or because another came first; one that sleeps has no next event. The floor never goes
+	 * down: only a search for the largest may find that nobody left out weighs so much.
+	 */
 	if (rank <= least_rank ||
 	    __sync_val_compare_and_swap(&a->largest[least & (PLIMSOLL_LARGEST - 1)], least_key, mm) != least_key) {
-		raise_floor(a, rank);
+		raise_to(&a->floor_rank, rank);
 		return 0;
 	}
-	raise_floor(a, least_rank);
-	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, PLIMSOLL_RECORD_JUDGE) &&
+	raise_to(&a->floor_rank, least_rank);
+	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(&a->introduced_ns) &&
 	    !(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_JUDGED) & PLIMSOLL_MM_JUDGED) &&
 	    tell(account, mm, PLIMSOLL_RECORD_JUDGE))
 		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGED);
@@ -239,7 +257,7 @@ __noinline int came_to(__u32 account, __u64 mm)
 		return 0;
 	usage = known_usage(a);
 	if (usage > a->peak_pages)
-		raise_peak(account, usage);
+		raise_to(&a->peak_pages, usage);
 	if (need_exact(a))
 		tell(account, mm, PLIMSOLL_RECORD_EXACT);
 	if (usage < a->soft_pages && !a->near)
@@ -285,7 +303,7 @@ static __always_inline struct choice largest_known(struct plimsoll_account *a)
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
 		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		if (!e || !is_charged(word_account(e->word), a->index) || e->flags & PLIMSOLL_MM_NO_VICTIM)
+		if (!e || !may_be_taken(e, a->index))
 			continue;
 		rank = standing_of(a->index, key);
 		if (rank > best.rank) {

@@ -71,6 +71,9 @@ struct {
 	__uint(value_size, sizeof(struct plimsoll_mm) + 8);
 } mms SEC(".maps");
 
+/* Nobody reads it. By it the object's types have the whole of one, which a global function that takes one needs. */
+struct plimsoll_mm whole_mm_type;
+
 /* What a new entry is copied from, as large as the loader made the value: zeroes. BLANK_PINNED has one pin. */
 #define BLANK 0
 #define BLANK_PINNED 1

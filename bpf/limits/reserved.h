@@ -8,25 +8,22 @@
 #define PLIMSOLL_LIMITS_RESERVED_H
 
 /*
- * Functions that are not static are each verified once, not once per caller and path. They take an entry by its key: whoever
- * calls them has it pinned, or runs in it.
+ * Functions that are not static are each verified once, not once per caller and path. Whoever calls them with an entry, or its
+ * key, has it pinned, or runs in it.
  */
 
 /* Each try that fails is another thread's page that went through. */
 #define PASS_TRIES 1000
 
-/* The largest usage that was seen. Bounded: where every try was another CPU's, that one saw as much, all but a page or two. */
-__noinline int raise_peak(__u32 account, __s64 usage)
+/* Never down. Bounded: where every try was another CPU's, those had more and more. */
+__noinline int raise_to(volatile __s64 *number, __s64 least)
 {
-	struct plimsoll_account *a = account_at(account);
-	__s64 peak;
+	__s64 now;
 	int i;
 
-	if (!a)
-		return 0;
-	for (i = 0; i < SWAP_TRIES; i++) {
-		peak = a->peak_pages;
-		if (usage <= peak || __sync_val_compare_and_swap(&a->peak_pages, peak, usage) == peak)
+	for (i = 0; number && i < SWAP_TRIES; i++) {
+		now = *number;
+		if (least <= now || __sync_val_compare_and_swap(number, now, least) == now)
 			return 0;
 	}
 	return 0;
@@ -36,7 +33,7 @@ __noinline int raise_peak(__u32 account, __s64 usage)
 static __always_inline void note_peak(struct plimsoll_account *a, __s64 usage)
 {
 	if (usage >= a->soft_pages && usage > a->peak_pages)
-		raise_peak(a->index, usage);
+		raise_to(&a->peak_pages, usage);
 }
 
 /* Not below 0: what is told as given back is the process's word. */

@@ -104,7 +104,7 @@ __noinline int is_leaving(__u64 key)
 }
 
 /* A killed daemon has been told so long before its address space is gone: nobody answers from then on. */
-static __always_inline bool daemon_lives(void)
+__noinline int daemon_lives(void)
 {
 	__u64 mm = daemon_mm;
 
@@ -141,22 +141,17 @@ static __always_inline struct plimsoll_record *new_record(__u32 kind)
 }
 
 /*
- * Whether one more of an account's records of a kind, PLIMSOLL_RECORD_ACTED or _JUDGE, is told of. To tell costs the
- * daemon more than a kill costs here, and anybody can have their processes killed all the time: what goes beyond this is
- * counted, and no kill waits for it. Whom it signalled and does not end, the daemon finds by its look of each second.
- * Global, as those in largest.h.
+ * Whether one more of an account's records of a kind, whose clock this is, is told of. To tell costs the daemon more than a
+ * kill costs here, and anybody can have their processes killed all the time: what goes beyond this is counted, and no kill
+ * waits for it. Whom it signalled and does not end, the daemon finds by its look of each second. Global, as those in
+ * largest.h.
  */
-__noinline int is_told(__u32 account, __u32 kind)
+__noinline int is_told(volatile __u64 *clock)
 {
-	struct plimsoll_account *a = account_at(account);
 	__u64 now = bpf_ktime_get_ns(), paced, from;
-	volatile __u64 *clock;
 	int i;
 
-	if (!a)
-		return false;
-	clock = kind == PLIMSOLL_RECORD_JUDGE ? &a->introduced_ns : &a->paced_ns;
-	for (i = 0; i < SWAP_TRIES; i++) {
+	for (i = 0; clock && i < SWAP_TRIES; i++) {
 		paced = *clock;
 		/* Signed: another CPU's clock may be ahead. */
 		from = (__s64)(paced - now) > 0 ? paced : now;
@@ -174,7 +169,7 @@ static __always_inline bool is_folded(struct event *ev)
 	struct plimsoll_account *a = ev->account;
 
 	/* Those that were turned away have a pace of their own: see room.h. */
-	if (ev->signal_error || !ev->e || is_told(a->index, PLIMSOLL_RECORD_ACTED))
+	if (ev->signal_error || !ev->e || is_told(&a->paced_ns))
 		return false;
 	__sync_fetch_and_or(&ev->e->flags, PLIMSOLL_MM_FOLDED);
 	__sync_fetch_and_add(&a->folded, 1);

@@ -13,9 +13,9 @@
 /*
  * Whose account a process is charged to: that of whom it counts for (user.h); in a container of root's nobody's.
  *
- * Global functions are verified once and not on each path that comes to them, so they take numbers. They read what these
- * are the addresses of as any kernel memory: at each load of a pointer from one that it trusts the verifier compares the
- * names of all of the kernel's types (btf_nested_type_is_trusted, 6.4 to 6.18).
+ * Global functions are verified once and not on each path that comes to them. What of the kernel they look at they take by its
+ * address, and read as any kernel memory; what is the map's by its key, or as a pointer, which they test, where what the loader
+ * made room for behind an entry is not needed.
  */
 __noinline __u32 user_of_leader(__u64 leader)
 {
@@ -359,24 +359,33 @@ static __always_inline void unpin(struct plimsoll_mm *e)
 		forget_gone(e);
 }
 
+/*
+ * Takes back a pin that came too late. If it is another entry by now, the pin went with the one before; one that is being made
+ * has no number. Returns whether nobody else pins it. Global: see settle_count().
+ */
+__noinline int take_back_pin(volatile __u32 *at, __u32 before)
+{
+	__u32 pins;
+	int i;
+
+	for (i = 0; at && i < SWAP_TRIES; i++) {
+		pins = *at;
+		if (before & ~PINS_MASK && (before ^ pins) & ~PINS_MASK)
+			return false;
+		if (__sync_val_compare_and_swap(at, pins, pins - 1) == pins)
+			return !has_pins(pins - 1);
+	}
+	return false;
+}
+
 static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 {
-	__u32 before = __sync_fetch_and_add(&e->pins, 1), pins;
-	int i;
+	__u32 before = __sync_fetch_and_add(&e->pins, 1);
 
 	if (e->mm == key && !(e->flags & PLIMSOLL_MM_GONE))
 		return true;
-	/* Taken back. If it is another entry by now, the pin went with the one before; one that is being made has no number. */
-	for (i = 0; i < SWAP_TRIES; i++) {
-		pins = e->pins;
-		if (before & ~PINS_MASK && (before ^ pins) & ~PINS_MASK)
-			return false;
-		if (__sync_val_compare_and_swap(&e->pins, pins, pins - 1) != pins)
-			continue;
-		if (!has_pins(pins - 1))
-			forget_gone(e);
-		return false;
-	}
+	if (take_back_pin(&e->pins, before))
+		forget_gone(e);
 	return false;
 }
 

@@ -89,18 +89,19 @@ static long collect_node(__u32 node, __u32 *account)
  * The batch becomes what the room allows that is left after all that lies in the tree came to usage_pages, if
  * that is smaller.
  */
-static __always_inline void narrow_batch(struct plimsoll_account *a)
+__noinline int narrow_batch(struct plimsoll_account *a)
 {
 	__u32 before, batch;
 	int i;
 
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; a && i < SETTLE_TRIES; i++) {
 		before = a->batch;
 		batch = batch_for(a, a->soft_pages - a->usage_pages - before * tree_width());
 		/* Another CPU's choice may be older than what was charged here. */
 		if (batch >= before || __sync_val_compare_and_swap(&a->batch, before, batch) == before)
-			return;
+			break;
 	}
+	return 0;
 }
 
 static __always_inline bool is_too_near(struct plimsoll_account *a)

@@ -12,11 +12,7 @@
  */
 #define THREADS_MAX (1 << 16)
 
-/*
- * Kernel memory that is only known by its address, as what it is: read by plain loads, which yield 0 where there is none, and
- * not by a call of a helper for each (some 30 ns, a dozen for each of ten thousand processes). 6.1 has only the helper.
- */
-#define KNOWN(type, address) ((struct type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(struct type)))
+/* 6.1 has only the helper: some 30 ns for each, of which there are a dozen for each of ten thousand processes. */
 #define READ_MM(mm, field) (task_caches ? BPF_CORE_READ(mm, field) : KNOWN(mm_struct, mm)->field)
 #define READ_TASK(task, field) (task_caches ? BPF_CORE_READ(task, field) : KNOWN(task_struct, task)->field)
 
@@ -123,6 +119,7 @@ static __always_inline __u32 flags_of(struct task_struct *leader, struct task_st
 static __always_inline void describe(struct plimsoll_task *out, struct task_struct *leader, struct task_struct *thread,
 				     struct mm_struct *mm)
 {
+	leader = LOOSE(task_struct, leader);
 	out->start_ns = leader->start_boottime;
 	out->mm = (__u64)mm;
 	out->cgroup_id = leader->cgroups->dfl_cgrp->kn->id;

@@ -68,7 +68,7 @@ static __always_inline __u64 flags_of_folio(__u64 folio)
 }
 
 /* The part of one who holds a page, in all that nobody has mapped of its folio. */
-static __noinline __u64 part_of_folio(__u64 page)
+__noinline __u64 part_of_folio(__u64 page)
 {
 	const __u64 head = 1ull << bpf_core_enum_value(enum pageflags, PG_head);
 	const __u64 swapcache = 1ull << bpf_core_enum_value(enum pageflags, PG_swapcache);
@@ -128,12 +128,14 @@ static long next_buffer(__u32 index, struct buffers *walk)
 }
 
 /* The pages of a pipe, into at->shares; false: not all were looked at. Somebody may read and write it meanwhile. */
-static __always_inline bool add_buffers(struct plimsoll_open_walk *at, __u64 pipe)
+__noinline int add_buffers(struct plimsoll_open_walk *at, __u64 pipe)
 {
 	struct buffers walk = { .at = at, .first = (__u64)READ(pipe, struct pipe_inode_info, bufs) };
 	__u32 tail = READ(pipe, struct pipe_inode_info, tail), head = READ(pipe, struct pipe_inode_info, head);
 	__u32 size = READ(pipe, struct pipe_inode_info, ring_size);
 
+	if (!at)
+		return false;
 	at->shares = 0;
 	at->buffer = tail;
 	walk.mask = size - 1;

@@ -494,8 +494,8 @@ int walk_shared(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The number of the one bit that is set. */
-static __always_inline __u32 bit_of(__u64 bit)
+/* The number of the one bit that is set. Global: the verifier goes each of the ways to it once, and on from it once. */
+__noinline __u32 bit_of(__u64 bit)
 {
 	return (bit & 0xaaaaaaaaaaaaaaaaULL ? 1 : 0) | (bit & 0xccccccccccccccccULL ? 2 : 0) |
 	       (bit & 0xf0f0f0f0f0f0f0f0ULL ? 4 : 0) | (bit & 0xff00ff00ff00ff00ULL ? 8 : 0) |
@@ -653,7 +653,10 @@ int walk_open(struct bpf_iter__task *ctx)
 	__u32 first = 0;
 
 	at = bpf_map_lookup_elem(&open_walk, &first);
-	if (!task || !at || task->flags & PF_KTHREAD || !task->files || !task->mm)
+	if (!task || !at)
+		return 0;
+	task = LOOSE(task_struct, task);
+	if (task->flags & PF_KTHREAD || !task->files || !task->mm)
 		return 0;
 	if (!at->single) {
 		if (task != task->group_leader && (__u64)task->files == (__u64)task->group_leader->files)

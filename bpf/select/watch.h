@@ -66,8 +66,9 @@ int BPF_PROG(on_growth, struct mm_struct *mm, int member)
 	/* File pages are no reason to choose anybody. */
 	if (member == PLIMSOLL_MEMBER_FILE)
 		return 0;
-	pages = read_count(COUNT_OF(mm, PLIMSOLL_MEMBER_ANON)) + read_count(COUNT_OF(mm, PLIMSOLL_MEMBER_SWAP)) +
-		read_count(COUNT_OF(mm, PLIMSOLL_MEMBER_SHMEM));
+	pages = read_count(counter_at((__u64)mm, PLIMSOLL_MEMBER_ANON)) +
+		read_count(counter_at((__u64)mm, PLIMSOLL_MEMBER_SWAP)) +
+		read_count(counter_at((__u64)mm, PLIMSOLL_MEMBER_SHMEM));
 	return pages < floor_pages ? 0 : note_grown(mm);
 }
 

@@ -36,8 +36,9 @@ static __always_inline __u64 group_of(struct task_struct *task)
 
 	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
 		return 0;
-	bpf_probe_read_kernel(&group, sizeof(group),
-			      &task->cgroups->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
+	bpf_probe_read_kernel(
+		&group, sizeof(group),
+		&LOOSE(task_struct, task)->cgroups->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
 	return group;
 }
 
@@ -56,17 +57,29 @@ static __always_inline __u64 parent_of(__u64 group)
 	return read_long(group + bpf_core_field_offset(struct cgroup_subsys_state, parent));
 }
 
-/* The cgroup of this inode, if it is this one or above it. */
-static __always_inline __u64 find_above(__u64 group, __u64 inode)
-{
-	int level;
+/* A way up from a cgroup: to the one of an inode, or to where something is found. */
+struct ascent {
+	__u64 group; /* 0: there is no more */
+	__u64 inode;
+	__u64 found;
+};
 
-	for (level = 0; level < CGROUP_DEPTH && group; level++) {
-		if (inode_of(group) == inode)
-			return group;
-		group = parent_of(group);
-	}
-	return 0;
+static long find_inode(__u32 level, struct ascent *ascent)
+{
+	if (ascent->group && inode_of(ascent->group) == ascent->inode)
+		ascent->found = ascent->group;
+	else if (ascent->group)
+		ascent->group = parent_of(ascent->group);
+	return ascent->found || !ascent->group;
+}
+
+/* The cgroup of this inode, if it is this one or above it. */
+__noinline __u64 find_above(__u64 group, __u64 inode)
+{
+	struct ascent ascent = { .group = group, .inode = inode };
+
+	bpf_loop(CGROUP_DEPTH, find_inode, &ascent, 0);
+	return ascent.found;
 }
 
 static __always_inline __u64 node_of(__u64 group, __u32 node)

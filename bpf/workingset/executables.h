@@ -31,7 +31,7 @@ static __always_inline void note_executable(struct vm_area_struct *vma)
 	file = vma->vm_file;
 	if (!file)
 		return;
-	inode = file->f_inode;
+	inode = LOOSE(inode, file->f_inode);
 	if (!inode || !is_file(inode))
 		return;
 	identify(&key, inode);

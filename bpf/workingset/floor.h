@@ -79,7 +79,7 @@ static __always_inline enum condition condition_of(struct task_struct *leader, _
 	return is_dying(signal) ? DYING : LIVING;
 }
 
-static __noinline int look_up(__u32 tgid, __u64 start_ns)
+__noinline int look_up(__u32 tgid, __u64 start_ns)
 {
 	enum condition condition = GONE;
 	struct task_struct *leader;
@@ -96,7 +96,7 @@ static __noinline int look_up(__u32 tgid, __u64 start_ns)
 
 static __always_inline bool is_current(const struct plimsoll_floor_victim *victim)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = LOOSE(task_struct, bpf_get_current_task_btf());
 
 	return task->tgid == (int)victim->tgid && has_started(task->group_leader, victim->start_ns);
 }
@@ -424,21 +424,28 @@ int BPF_PROG(on_shrink)
 	return task->flags & PF_KSWAPD ? look_at_floor(MACHINE, false) : 0;
 }
 
-/* Whether a cgroup from this one up to the one that is protected, and not that one, reclaims for a bound of its own. */
-static __always_inline bool is_bound_below(__u64 group, __u64 inode)
+static long find_bound(__u32 level, struct ascent *ascent)
 {
-	int level;
+	struct mem_cgroup *bounded = (struct mem_cgroup *)ascent->group;
+	__s64 usage;
 
-	for (level = 0; level < CGROUP_DEPTH && group && inode_of(group) != inode; level++) {
-		struct mem_cgroup *bounded = (struct mem_cgroup *)group;
-		__s64 usage = BPF_CORE_READ(bounded, memory.usage.counter);
+	if (!bounded || inode_of(ascent->group) == ascent->inode)
+		return 1;
+	usage = BPF_CORE_READ(bounded, memory.usage.counter);
+	if ((__s64)BPF_CORE_READ(bounded, memory.max) - usage < CHARGE_HUGE_PAGES ||
+	    (__s64)BPF_CORE_READ(bounded, memory.high) < usage)
+		ascent->found = ascent->group;
+	ascent->group = parent_of(ascent->group);
+	return ascent->found != 0;
+}
 
-		if ((__s64)BPF_CORE_READ(bounded, memory.max) - usage < CHARGE_HUGE_PAGES ||
-		    (__s64)BPF_CORE_READ(bounded, memory.high) < usage)
-			return true;
-		group = parent_of(group);
-	}
-	return false;
+/* Whether a cgroup from this one up to the one that is protected, and not that one, reclaims for a bound of its own. */
+__noinline int is_bound_below(__u64 group, __u64 inode)
+{
+	struct ascent ascent = { .group = group, .inode = inode };
+
+	bpf_loop(CGROUP_DEPTH, find_bound, &ascent, 0);
+	return ascent.found != 0;
 }
 
 /*

@@ -70,6 +70,7 @@ static __always_inline struct plimsoll_use *use_of(struct inode *inode, __u64 pa
 	struct plimsoll_chunk key = {};
 	struct plimsoll_use *use;
 
+	inode = LOOSE(inode, inode);
 	identify(&key.file, inode);
 	key.chunk = page >> PLIMSOLL_CHUNK_SHIFT;
 	use = bpf_map_lookup_elem(&uses, &key);

@@ -6,6 +6,7 @@
 #define bpf_core_field_exists(field) (1)
 #define bpf_core_field_offset(type, field) __builtin_offsetof(type, field)
 #define bpf_core_type_id_kernel(type) (0)
+#define bpf_core_type_size(type) sizeof(type)
 #define bpf_core_read(to, bytes, from) bpf_probe_read_kernel(to, bytes, from)
 
 /* A null pointer on the way yields 0, as the kernel's own does; whoever ends meanwhile is read as it was left. */

@@ -91,9 +91,9 @@ const MISTAKES: &[Mistake] = mistakes! {
     "what is left when a line goes is charged above still" in "limits/calls.h":
         "	move_all(a, a->above, -1);\n" => "";
     "one member is not settled" in "limits/charge.h":
-        "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
+        " + settle_member(e, key, 2) +" => " +";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
-        "	now = read_remainder(base, *offset);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
+        "	now = read_remainder(remainders_of(counter), *offset);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
     "whoever changes the own line has it ratcheted past the one in force" in "limits/calls.h":
         "	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)\n		reach = a->effective_pages;\n" => "";
     "who dies counts as living" in "limits/largest.h":
