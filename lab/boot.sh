@@ -14,8 +14,9 @@
 #   -s         how many MiB a second the disk to swap to takes (as many as this machine's)
 #
 # The guest sees this machine's files read-only, under their own names, with folders of its own where programs write
-# (guest.sh); two CPUs, no network, and a disk of 768 MiB with the serial number plimsoll-swap. No KVM, no root.
-# The two CPUs take turns on one thread; PLIMSOLL_LAB_THREADS=multi gives each its own (README.md says what that risks).
+# (guest.sh); two CPUs (PLIMSOLL_LAB_CPUS sets another number), no network, and a disk of 768 MiB with the serial number
+# plimsoll-swap. No KVM, no root. CPUs take turns on one thread; PLIMSOLL_LAB_THREADS=multi gives each its own (README.md says
+# what that risks).
 # The kernel's console is kept in KERNEL/console. Exits 124 when the guest does not end in time, 125 when it dies.
 set -uo pipefail
 tree=$(cd "$(dirname "$0")/.." && pwd)
@@ -69,7 +70,7 @@ qemu=(
     # string moves: the kernel clears and copies by bytes where a CPU has them, and each is emulated (copies took four times as
     # long, a new page twice).
     -accel "tcg,thread=${PLIMSOLL_LAB_THREADS:-single},tb-size=512" -cpu max,la57=off,erms=off,fsrm=off \
-        -smp 2 -m "$mebibytes"
+        -smp "${PLIMSOLL_LAB_CPUS:-2}" -m "$mebibytes"
     -kernel "$kernel/vmlinuz" -initrd "$own/initramfs.cpio"
     # A hang is ended from outside; what should never happen is to end the guest, and to be seen.
     -append "console=ttyS0 loglevel=5 panic=-1 oops=panic no_timer_check $arguments"

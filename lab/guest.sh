@@ -24,6 +24,8 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs tracefs /sys/kernel/tracing
 echo +memory +pids +cpu >/sys/fs/cgroup/cgroup.subtree_control
+# Who stands still has as many pages as before: khugepaged makes a huge page of what is whole already, and not of a few.
+echo 0 >/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none
 # The freezer of v1, in a tree of its own, is what holds a killed process back.
 mkdir /run/freezer && mount -t cgroup -o freezer freezer /run/freezer
 ip link set lo up 2>/dev/null || /run/lab/busybox ip link set lo up

@@ -20,7 +20,8 @@ die() {
 
 gate_here() {
     local binary
-    binary=$(cargo test --locked -p plimsoll --test load_gate --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+    # All of the tree: a part of it would have other features, and be built anew.
+    binary=$(cargo test --locked --workspace --no-run 2>&1 | sed -n 's/^ *Executable tests\/load_gate.rs (\(.*\))$/\1/p')
     tools/as-root.sh "$binary" --show-output "$test"
 }
 
