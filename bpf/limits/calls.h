@@ -699,13 +699,16 @@ int collect(struct plimsoll_of_account *ctx)
 	return 0;
 }
 
-/* The daemon is there: its end is noticed by the end of its address space. */
+/* The daemon is there: its end is noticed by the end of its address space. It says so again as it draws lines. */
 SEC("syscall")
 int attend(struct plimsoll_attend *ctx)
 {
+	__u64 mm = (__u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm);
+
 	/* What the one before attached is detached. */
-	copies_watched = 0;
-	daemon_mm = (__u64)bpf_get_current_task_btf()->mm;
+	if (mm != daemon_mm)
+		copies_watched = 0;
+	daemon_mm = mm;
 	kernel_trigger = ctx->kernel_trigger;
 	ctx->result = 0;
 	return 0;
