@@ -5,7 +5,7 @@
 mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
-use support::{ALICE, Fixture, exact, slowness, until, wait_for};
+use support::{ALICE, BOB, Fixture, exact, program::Program, slowness, until, wait_for};
 
 /// What may be passed the line by, of copies made at full speed.
 const PAST: u64 = 50 << 20;
@@ -16,10 +16,17 @@ struct Written {
     left: u64,
 }
 
-fn write(fixture: &Fixture, settings: &[&str]) -> Written {
+/// They have inherited it, and are about to write.
+fn writers(fixture: &Fixture, settings: &[&str]) -> Program {
     let still = format!("--still={}", 500 * slowness());
-    let mut copies =
-        fixture.root_workload("copies", &[&["--seconds=100", &still], settings].concat()).ready();
+    fixture.root_workload("copies", &[&["--seconds=100", &still], settings].concat()).ready()
+}
+
+fn write(fixture: &Fixture, settings: &[&str]) -> Written {
+    written(writers(fixture, settings), settings)
+}
+
+fn written(mut copies: Program, settings: &[&str]) -> Written {
     let told = until("they have written, or are dead", Duration::from_secs(60), || copies.try_line());
     copies.end();
     println!("{settings:?}: {told}");
@@ -94,6 +101,25 @@ fn so_do_those_that_take_new_pages_for_those_they_share() {
     }
 }
 
+/// Whoever draws a line has the daemon tell the programs that it is there, as a new one would.
+#[test]
+fn a_line_that_is_drawn_meanwhile_lets_nobody_past_another() {
+    let fixture = fixture!();
+    let line = 128 << 20;
+    fixture.owns(ALICE);
+    fixture.limit(ALICE, &line.to_string(), &[]);
+    let settings = ["--children=24", "--mebibytes=48", "--by=6", "--no-thp", "--wait"];
+    let mut copies = writers(&fixture, &settings);
+    // By the second time copies are counted.
+    for size in ["1G", "2G"] {
+        fixture.limit(BOB, size, &[]);
+    }
+    // And at the end.
+    copies.tell("\n");
+    let Written { peak, left } = written(copies, &settings);
+    assert!(left <= line && peak <= line + 2 * PAST, "{peak}, {left} are left");
+}
+
 /// Their ends would be enough, too, for a page more than the line allows.
 #[test]
 fn small_processes_beside_those_that_copy_are_left_alone() {
@@ -110,7 +136,7 @@ fn small_processes_beside_those_that_copy_are_left_alone() {
         fixture.limit(ALICE, &format!("{line}M"), &[]);
         let written = write(&fixture, &settings);
         assert!(written.left <= line << 20, "{}", written.left);
-        assert!(all.iter_mut().all(support::program::Program::runs), "{:?}", fixture.history());
+        assert!(all.iter_mut().all(Program::runs), "{:?}", fixture.history());
     }
 }
 
