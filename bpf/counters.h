@@ -70,6 +70,14 @@ static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
 	return *(volatile int *)&KNOWN(refcount_struct, counters_base + offset)->refs.counter;
 }
 
+/* What a CPU keeps of a counter; 0 as well where nobody found out where it does. */
+static __always_inline __s32 remainder_on(__u32 cpu, __u64 counter)
+{
+	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+
+	return offset ? read_remainder(remainders_of(counter), *offset) : 0;
+}
+
 /*
  * CONFIG_KALLSYMS_ALL is not everywhere, so __per_cpu_offset cannot be had by name. The copies of a per-CPU array's
  * value lie at the array's own per-CPU pointer plus that offset; their difference is it. Pointers become numbers by

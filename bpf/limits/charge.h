@@ -33,14 +33,8 @@ static __always_inline bool uid_may_be_limited(__u32 uid)
  */
 static __always_inline bool folded(__u64 counter)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 *offset;
-
 	/* There, the event itself says that a thread's cache was folded. */
-	if (task_caches)
-		return true;
-	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	return !offset || !read_remainder(remainders_of(counter), *offset);
+	return task_caches || !remainder_on(bpf_get_smp_processor_id(), counter);
 }
 
 static __always_inline bool mm_may_be_tracked(struct mm_struct *mm)
@@ -150,8 +144,8 @@ static __always_inline volatile __s64 *last_of(struct plimsoll_mm *e, __u32 memb
 static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, bool own)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 mm = e->mm, counter;
 	volatile __s32 *local;
-	__u64 *offset, mm = e->mm, counter;
 	__s64 delta;
 	__s32 now;
 
@@ -162,11 +156,10 @@ static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, bo
 		delta = settle_count(last_of(e, member), counter);
 		return own ? delta - take_cached(member) : delta;
 	}
-	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
 	local = remainder_at(e, cpu, slot_of_member[member & (PLIMSOLL_MEMBERS - 1)]);
-	if (!offset || !local)
+	if (!local)
 		return settle_count(last_of(e, member), counter);
-	now = read_remainder(remainders_of(counter), *offset);
+	now = remainder_on(cpu, counter);
 	delta = now ? 0 : settle_count(last_of(e, member), counter);
 	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
 }

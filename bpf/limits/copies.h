@@ -22,13 +22,9 @@
 /* What this CPU keeps of an address space's anonymous pages, on Linux 6.1 the thread that runs. The address space is pinned. */
 static __always_inline __s64 kept_here(__u64 key)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 *offset;
-
 	if (task_caches)
 		return CACHE_OF(bpf_get_current_task_btf(), PLIMSOLL_MEMBER_ANON);
-	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	return offset ? read_remainder(remainders_of(counter_at(key, PLIMSOLL_MEMBER_ANON)), *offset) : 0;
+	return remainder_on(bpf_get_smp_processor_id(), counter_at(key, PLIMSOLL_MEMBER_ANON));
 }
 
 /* Copies that cannot be placed: a survey finds whose they are. */

@@ -93,7 +93,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "one member is not settled" in "limits/charge.h":
         " + settle_member(e, key, 2) +" => " +";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
-        "	now = read_remainder(remainders_of(counter), *offset);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
+        "	now = remainder_on(cpu, counter);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
     "whoever changes the own line has it ratcheted past the one in force" in "limits/calls.h":
         "	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)\n		reach = a->effective_pages;\n" => "";
     "who dies counts as living" in "limits/largest.h":
